@@ -1,1 +1,15 @@
-"""The protocol adapters: one package per protocol, and none of them knows another."""
+"""The protocol adapters: one package per protocol, and none of them knows another.
+
+`amqp`, `mqtt`, `rocketmq`, `sqs`.
+
+What they have in common stands here.
+
+- `base`: what every adapter is to the gateway (`Adapter`), what it is given (`SignIn`, `Holder`)
+- `transport`, `tls_server`: a connection's bytes, its listeners; TLS handshakes
+- `lingering`: the end of a connection, so that what was said last arrives
+- `memory`, `chunks`, `read_scheduler`: what clients make a gateway hold, bounded by two
+  budgets (ADR 22); bytes of what is not whole; who sends much is read in turns
+- `moving`: which connections go when clients are asked to use another gateway (ADR 16)
+- `refused`, `line_budget`: refusals, counted and logged; so many log lines a minute
+- `tree_rights`: what it takes to publish to the topic tree, or consume from it
+"""

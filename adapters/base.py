@@ -1,4 +1,4 @@
-"""What every adapter is to the gateway, and what the gateway gives every adapter.
+"""The contract of adapters: what each of them is to the gateway, and what the gateway gives it.
 
 An adapter is made with a kernel client, a `SignIn`, listener addresses and its settings; then
 
@@ -42,7 +42,7 @@ class Rights(Protocol):
 
     @property
     def principal(self) -> Principal:
-        """Who it is."""
+        """The principal that has signed in."""
 
     def allows(self, number: Permission, name: str, /) -> bool:
         """Whether `name` may be used so; cheap enough for every call, not for every message."""
@@ -125,7 +125,7 @@ class TrafficCounter(DeliveryCounter, Protocol):
     """Counts one thing of one tenant."""
 
     def count_one(self, size_bytes: int, /) -> None:
-        """One message."""
+        """Count one message."""
 
     def call(self, bytes_in: int, bytes_out: int, /) -> None:
         """One call of an API, with the octets of its request and of its answer."""
@@ -148,7 +148,7 @@ class CallMeter(Protocol):
         """Counts those that are carried out; kept by the adapter, with whoever makes them."""
 
     def ended(self, tenant: str, name: str, outcome: str, bytes_in: int, bytes_out: int, /) -> None:
-        """It ended otherwise: `metering.schema.Outcome`."""
+        """Count one call that ended otherwise: `metering.schema.Outcome`."""
 
 
 class TrafficMeter(DeliveryMeter, Protocol):
@@ -191,7 +191,7 @@ class TrafficMeter(DeliveryMeter, Protocol):
         """A tenant has one connection more."""
 
     def connection_closed(self, tenant: str) -> None:
-        """And one less."""
+        """A tenant has one connection less."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What clients can make a gateway hold in memory: one budget for input, one for output.
+"""Memory budgets of a gateway: what its clients make it hold, one budget for input, one for output.
 
 Two things grow by what somebody else does, or leaves undone:
 
@@ -111,7 +111,7 @@ class _Address:
 
 
 class Pool:
-    """One budget. See the module's head."""
+    """One budget: shares by address, and which of them goes when it is used up."""
 
     def __init__(self, clock: Clock, bytes_max: int) -> None:
         self._clock = clock

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     ConsumersByKey = Mapping[Hashable, int]
-    """Consumers of one group, by the taker whose they are (`ReceiveSpec.consumer_key`)."""
+    """Consumers of one group, by the key whose they are (`ReceiveSpec.consumer_key`)."""
 
 PAUSE_MS_MAX: Final = 60_000
-"""Between two times that the same client is asked: as long as traffic rests after a move."""
+"""Between two times that the same client is asked: as long as the load is left alone after a
+move."""
 
 RETURN_MS: Final = 120_000
 """A client that has been away for so long has not come straight back: longer than any pause."""

@@ -1,4 +1,4 @@
-"""What an adapter's listeners refuse, and why: counted, and in the log.
+"""Refusals of an adapter's listeners, by reason: counted, and in the log.
 
 A refused request, or a connection that is closed for what its client did, is counted by listener
 and reason. The reasons of a protocol are an enum of its adapter, so that there are only so many
@@ -34,7 +34,7 @@ TEXT_CHARACTERS_MAX: Final = 200
 
 
 class Refused(Generic[_ReasonT]):
-    """Of one adapter."""
+    """Counts and logs what the listeners of one adapter refuse."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class _Accepted:
         server.memory.input.hold(share, HANDSHAKE_BYTES)
 
     def read_on(self) -> None:
-        """See `turns.Reading`."""
+        """See `read_scheduler.Reading`."""
         if self in self._server.waiting:
             self._server.waiting.discard(self)
             self._task = self._server.shake(self._socket, self._share)

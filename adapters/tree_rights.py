@@ -1,5 +1,5 @@
-"""What it takes to put something into the topic tree, or to get something out of it, by way of
-routers and topics: one rule for all protocols.
+"""Rights to the topic tree: what it takes to put something into it, or to get something out, by way
+of routers and topics. One rule for all protocols.
 
     into a topic     publish topic:T,  and if the topic is part of the tree  publish tree:T
     out of a topic   consume topic:T,  and if the topic is part of the tree  consume tree:T/#

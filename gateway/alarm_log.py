@@ -30,7 +30,7 @@ PASSED_OVER: Final = frozenset({"serving", "clients"})
 
 
 class AlarmLog:
-    """Of one process."""
+    """Logs the alarms of one process when they change."""
 
     def __init__(
         self,

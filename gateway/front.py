@@ -51,7 +51,7 @@ _log = structlog.get_logger("weir.node")
 
 
 class Front:
-    """Of one process."""
+    """Serves the clients of one process: sign-in, adapters, admin side."""
 
     def __init__(
         self, settings: Settings, data: Path, client: Client, clock: Clock, random: Random

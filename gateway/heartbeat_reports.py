@@ -1,7 +1,7 @@
 """A gateway tells the manager every second whom it serves, and does what it hears: some of its
 clients are to go to another gateway (`kernel.cluster.gateways`, `Adapter.move`).
 
-    adapters' connections, topics in use, traffic --ATTEND--> leader of group 0
+    adapters' connections, topics in use, traffic --HEARTBEAT_REPORT--> leader of group 0
     adapters' move(connections, to)               <--Orders--
 
 While nobody leads group 0 nothing is told, and nobody moves. Adapters may go on sending a client to
@@ -108,7 +108,7 @@ class HeartbeatReporter:
             await asyncio.sleep(REPORT_SECONDS)
 
     async def send_report(self) -> None:
-        """Once."""
+        """Send one report, and do what its answer says."""
         try:
             orders = await self._cluster_admin.send_report(self.report())
         except KernelError as error:

@@ -43,7 +43,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 class TlsFailures:
-    """Of one process."""
+    """Counts and logs the failed TLS handshakes of one process."""
 
     def __init__(self, log: structlog.typing.FilteringBoundLogger, clock: Clock) -> None:
         self._log = log

@@ -107,7 +107,7 @@ class Traffic:
         gauge.set(gauge.level + 1, self._clock_us())
 
     def connection_closed(self, tenant: str) -> None:
-        """It is gone."""
+        """A connection of a tenant is gone."""
         gauge = self._gauge(tenant)
         gauge.set(max(gauge.level - 1, 0), self._clock_us())
 

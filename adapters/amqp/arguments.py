@@ -1,4 +1,5 @@
-"""What the `x-` arguments of queues and exchanges mean, and whether a redeclaration is the same.
+"""The `x-` arguments of queues and exchanges: what they mean, and whether a redeclaration is the
+same.
 
 Rules:
 

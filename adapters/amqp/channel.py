@@ -128,7 +128,7 @@ class Channel:
         raise AmqpError(UNEXPECTED_FRAME, f"a content {what} frame is not expected here")
 
     def has_news(self) -> None:
-        """Its confirms have changed."""
+        """Its confirms have changed: they are sent at the end of the turn."""
         self._port.has_news(self)
 
     @property

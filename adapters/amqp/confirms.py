@@ -1,4 +1,4 @@
-"""What a publisher is told: numbers given to publishes, and the acks and nacks that answer them.
+"""Publisher confirms: the numbers of publishes, and the acks and nacks that answer them.
 
 Rules (confirm mode, RabbitMQ's extension):
 

@@ -1,4 +1,4 @@
-"""What every connection of the adapter shares, and what it asks of its driver."""
+"""The environment that all connections of the adapter share, and the port to their driver."""
 
 from __future__ import annotations
 

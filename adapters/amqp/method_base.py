@@ -1,4 +1,4 @@
-"""What a method is: a frozen value whose class says how it travels.
+"""The base of methods: frozen values whose class says how they travel.
 
 The types of annotations are the specification's domains (AMQP 0-9-1 section 4.2.5)::
 

@@ -1,4 +1,4 @@
-"""How AMQP spells names and keys, and how the kernel does.
+"""Names and keys: how AMQP spells them, and how the kernel does.
 
 Rules:
 

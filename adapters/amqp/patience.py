@@ -58,7 +58,7 @@ class Patience:
 
 
 class Patiences:
-    """Those of one connection."""
+    """Watches the links of one connection that may hold a delivery only so long."""
 
     def __init__(self) -> None:
         self._links: dict[Link, Patience] = {}

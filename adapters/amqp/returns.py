@@ -26,7 +26,7 @@ Kept = tuple["Channel", "Target", bytes, bytes]
 
 
 class Returns:
-    """Those of one connection."""
+    """Returns messages of one connection that had nowhere to go."""
 
     def __init__(
         self, environment: Environment, host: Host, caller: Caller, frame_max: int

@@ -1,4 +1,4 @@
-"""What a property block means for the header of a stored message, remembered.
+"""Stamps: what a property block means for the header of a stored message, remembered.
 
 Publishers send the same few property blocks over and over: the block, taken as bytes, is the key.
 One object serves all connections of the adapter.

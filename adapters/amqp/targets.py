@@ -1,4 +1,4 @@
-"""What the arguments of a basic.publish lead to, remembered per connection.
+"""Targets: what the arguments of a basic.publish lead to, remembered for each connection.
 
 The arguments, taken as bytes, are the key: a publisher that keeps sending to the same exchange with
 the same routing key pays one dict look-up for parsing, rights and routing; `heads` remembers whole

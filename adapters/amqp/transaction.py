@@ -1,4 +1,5 @@
-"""What a channel in tx mode holds back until its commit, and which mode allows what.
+"""The transaction of a channel in tx mode: what it holds back until its commit, and which mode
+allows what.
 
 A channel is plain, confirms publishes, or is transactional (AMQP 0-9-1 section 1.9, and RabbitMQ's
 confirm mode); the row says what a method leads to, and `406` that it closes the channel::

@@ -286,7 +286,7 @@ class ClientConnection:
     # --- CONNECT ----------------------------------------------------------------------------
 
     async def _decide(self, event: ConnectReceived) -> None:
-        """Who is it, may it, whose session is it: then CONNACK."""
+        """Sign the client in, check its rights, open its session, then answer CONNECT."""
         try:
             await self._admit(event)
         except AuthError as error:

@@ -1,4 +1,4 @@
-"""What the kernel calls a client."""
+"""Client ids: what the kernel calls a client."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ _log = structlog.get_logger("weir.mqtt")
 
 
 class Closings:
-    """Of one adapter."""
+    """Counts and logs why the connections of one adapter end."""
 
     def __init__(self, clock: Clock, listeners: Iterable[str]) -> None:
         self._refused: Refused[CloseReason] = Refused(_log, clock, "mqtt", listeners, CloseReason)

@@ -1,4 +1,6 @@
-"""What a server offers to all its MQTT clients. Bounds and their reasons are in `limits.py`."""
+"""The settings of an MQTT server, as all its clients meet them. Bounds and their reasons are in
+`limits.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session tells its driver, besides bytes to send.
+"""The events of a session: what it tells its driver, besides bytes to send.
 
 `codec.packets.PublishRun` is an event too: the messages of one chunk, to be stored. Events that ask
 for something say which `Session` method gives the answer.

@@ -1,4 +1,4 @@
-"""What a client publishes: aliases, flow control, repeats, and acknowledgements in order.
+"""Inbound publishes of a client: aliases, flow control, repeats, and acknowledgements in order.
 
 Commits finish out of order, because messages go to several groups; acknowledgements leave in the
 order in which the messages came. A ring does that: each message that wants an answer gets the next

@@ -1,4 +1,4 @@
-"""What one client is sent of live and retained messages, and what waits until it takes more.
+"""The inbox of one client: live and retained messages, and what waits until it takes more.
 
 Live messages wait in a bounded backlog while the client's window is used up or its socket is full;
 beyond the bound the newest are dropped and counted, because nobody stores them. Retained messages
@@ -235,7 +235,7 @@ class Inbox:
 
     @property
     def backlog_bytes(self) -> int:
-        """Of messages that wait."""
+        """Bytes of the messages that wait."""
         return self._backlog_bytes
 
     def drain(self) -> None:

@@ -1,4 +1,5 @@
-"""What a session keeps in its subscriber's notes: exchanges under way, and some subscriptions.
+"""The notes of a session, kept in its subscriber's record: exchanges under way, and some
+subscriptions.
 
     key                     value
     "i" packet id:u16       sequence:u64                       a QoS 2 PUBLISH that we receive
@@ -55,7 +56,7 @@ def received(packet_id: int, sequence: int) -> Change:
 
 
 def released(packet_id: int) -> Change:
-    """Its exchange is over."""
+    """A QoS 2 PUBLISH has been released: forget its number."""
     return _RECEIVED + packet_id.to_bytes(2, "big"), None
 
 
@@ -65,12 +66,12 @@ def delivery(packet_id: int, progress: Progress, queue: int, offset: int) -> Cha
 
 
 def delivered(packet_id: int) -> Change:
-    """Its exchange is over."""
+    """A delivery has been acknowledged: forget its identifier."""
     return _SENT + packet_id.to_bytes(2, "big"), None
 
 
 def received_of(notes: Mapping[bytes, bytes]) -> dict[int, int]:
-    """Packet identifier to sequence."""
+    """The QoS 2 PUBLISHes that have come: packet identifier to number."""
     return {
         int.from_bytes(key[1:], "big"): _SEQUENCE.unpack(value)[0]
         for key, value in notes.items()

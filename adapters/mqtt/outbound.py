@@ -1,4 +1,5 @@
-"""What a client receives: packet identifiers, its receive window, aliases, QoS 1 and 2 exchanges.
+"""Outbound publishes to a client: packet identifiers, its receive window, aliases, QoS 1 and 2
+exchanges.
 
 A delivery is known by the driver's `token`, an integer that says nothing here. After a reconnect,
 and at no other time, what the client has not acknowledged is sent once more with its old identifier

@@ -1,4 +1,4 @@
-"""What one connection is about to send, and what its client allows to be sent.
+"""The outbox of one connection: what is about to be sent, and what its client allows to be sent.
 
 Everything goes through here, so that the rules about size and about the end hold everywhere: no
 packet over the client's maximum, no explanation that the client did not want, and nothing behind a

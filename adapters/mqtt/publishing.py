@@ -1,4 +1,4 @@
-"""What a client publishes, on its way into the kernel.
+"""The publisher of a connection: what its client publishes, on its way into the kernel.
 
 The messages of one chunk are one batch; each goes to the destinations of its name. They are
 answered when the batch is on disk: PUBACK, or PUBREC of a session that ends with its connection.
@@ -69,7 +69,7 @@ and of the whole message but for its header."""
 
 
 class _Sent(NamedTuple):
-    """What a batch is."""
+    """A batch that is on its way to the kernel."""
 
     tokens: list[int]
     """Of each message; 0: it is not answered."""
@@ -260,7 +260,7 @@ class Publisher:
             self._submit(singles, None)
 
     def _submit(self, singles: list[_Single], error: KernelError | None) -> None:
-        """The second step."""
+        """Hand messages over whose identifiers have been noted, or failed to be."""
         if self._session.is_over:
             return
         if error is not None:

@@ -1,4 +1,5 @@
-"""How the kernel's and the sign-in's errors are told to MQTT clients: two tables, held complete.
+"""Refusals: how the kernel's and the sign-in's errors are told to MQTT clients. Two tables, held
+complete.
 
 One failure has one reason code; a packet that cannot carry it says the nearest one, and MQTT 3.1.1
 what it has for it (`codec.reason_codes`). The sentence goes along as Reason String.

@@ -1,4 +1,4 @@
-"""What a client of this protocol needs for what it asks: the rules in one place.
+"""The rights that a client needs for what it asks: the rules in one place.
 
     CONNECT with a client id          consume client:ID     (one that the server chose: nothing)
     a will, a message                 publish tree:NAME

@@ -82,11 +82,11 @@ class Incoming(IntEnum):
     """A QoS 2 PUBLISH that we receive, by packet identifier; UNKNOWN is not stored."""
 
     UNKNOWN = 0
-    # With the kernel; PUBREC is owed.
+    # With the kernel; PUBREC is due.
     STORING = 1
     # PUBREC is sent; PUBREL is awaited.
     STORED = 2
-    # PUBREL is here, the record of it is with the kernel; PUBCOMP is owed.
+    # PUBREL is here, the record of it is with the kernel; PUBCOMP is due.
     RELEASING = 3
     # An earlier connection of the session received it; whether it came to be stored is not known.
     NOTED = 4
@@ -116,7 +116,7 @@ class IncomingAction(IntEnum):
 _I, _II, _IA = Incoming, IncomingInput, IncomingAction
 ON_INCOMING: Final[dict[tuple[int, int], tuple[Incoming, IncomingAction]]] = {
     (_I.UNKNOWN, _II.PUBLISH): (_I.STORING, _IA.STORE),
-    # The PUBREC that is owed comes after both and acknowledges both ([MQTT-4.3.3-10]).
+    # The PUBREC that is due comes after both and acknowledges both ([MQTT-4.3.3-10]).
     (_I.STORING, _II.PUBLISH): (_I.STORING, _IA.NOTHING),
     (_I.STORING, _II.COMMITTED): (_I.STORED, _IA.SEND_PUBREC),
     # After a refusal the identifier means a new message ([MQTT-4.3.3-9]).
@@ -140,7 +140,7 @@ class Outgoing(IntEnum):
     AT_LEAST_ONCE = 1
     # QoS 2; PUBREC is awaited.
     SENT = 2
-    # PUBREC is here, the record of it is with the kernel; PUBREL is owed.
+    # PUBREC is here, the record of it is with the kernel; PUBREL is due.
     RECEIVED = 3
     # PUBREL is sent; PUBCOMP is awaited.
     RELEASED = 4

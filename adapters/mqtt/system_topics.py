@@ -101,11 +101,11 @@ class Tenant:
         self.clients_max = max(self.clients_max, self.clients)
 
     def left(self) -> None:
-        """It is gone."""
+        """A client has gone."""
         self.clients -= 1
 
     def octets(self, came: int, went: int) -> None:
-        """So many bytes more."""
+        """Count bytes that came and went."""
         self.bytes_in += came
         self.bytes_out += went
 
@@ -119,7 +119,7 @@ class Tenant:
         return found
 
     def age(self) -> None:
-        """INTERVAL_MS have passed."""
+        """Compute loads anew: INTERVAL_MS have passed."""
         for figure, name in _LOADS.items():
             total = self._total(name)
             a_minute = (total - self.totals.get(figure, 0)) * 60_000 / INTERVAL_MS
@@ -164,7 +164,7 @@ class Connected:
     def saw(
         self, tenant: str, client_id: str, *, subscriptions: int, in_flight: int, is_bridge: bool
     ) -> None:
-        """One connection."""
+        """Count one connection."""
         self.subscriptions[tenant] = self.subscriptions.get(tenant, 0) + subscriptions
         self.in_flight[tenant] = self.in_flight.get(tenant, 0) + in_flight
         if is_bridge:

@@ -1,4 +1,4 @@
-"""What MQTT clients of one tenant do, for the bill: deliveries by QoS, messages for nobody, octets.
+"""Traffic of MQTT clients, by tenant, for the bill: deliveries by QoS, messages for nobody, octets.
 
 What the log holds (messages stored, by QoS as `stored` marks them; acknowledged) the store counts
 itself. Deliveries by the topic

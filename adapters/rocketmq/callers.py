@@ -1,4 +1,4 @@
-"""Who calls: the headers of a call, turned into a client, a tenant and rights.
+"""Callers: the headers of a call, turned into a client, a tenant and rights.
 
     x-mq-client-id     required: leases are renewed by it
     x-mq-namespace     see names

@@ -1,4 +1,4 @@
-"""What a message must be like to be sent: the limits and rules of docs/design/rocketmq.md.
+"""Checks of messages that are sent: the limits and rules of docs/design/rocketmq.md.
 
 The checks stand in the order in which the reference makes them, so that a message with several
 faults is refused for the same one.

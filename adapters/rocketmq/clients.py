@@ -41,7 +41,7 @@ ClientKey = tuple[str, str]
 
 
 class KnownClient:
-    """One client."""
+    """What is known of one client."""
 
     __slots__ = ("key", "renewals", "seen_ms", "streams")
 
@@ -140,7 +140,7 @@ class Clients:
         client.streams += 1
 
     def stream_closed(self, client: KnownClient) -> None:
-        """It has ended."""
+        """The telemetry stream of a client has ended."""
         client.streams -= 1
         self.stream_count -= not client.streams
 

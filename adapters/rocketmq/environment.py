@@ -1,4 +1,4 @@
-"""What all calls of one adapter share."""
+"""The environment that all calls of one adapter share."""
 
 from __future__ import annotations
 

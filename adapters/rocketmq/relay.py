@@ -154,7 +154,7 @@ class _Side(asyncio.Protocol):
         self.lags()
 
     def lags(self) -> None:
-        """Something waits here."""
+        """Bytes wait here until the other side reads."""
 
     def resume_writing(self) -> None:
         """It has read."""
@@ -286,7 +286,7 @@ class _ServerSide(_Side):
         self._client = client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """gRPC answers."""
+        """gRPC has accepted the connection."""
         self.take(transport)
         self._client.joined(self)
 

@@ -1,4 +1,4 @@
-"""What an operator can set of the RocketMQ adapter, and the bounds nobody can.
+"""The settings of the RocketMQ adapter: what an operator can set, and the bounds nobody can.
 
 Field names are those of protocols.yaml (`protocols.rocketmq.limits` and `.options`). Defaults are
 those of the reference implementation (docs/design/rocketmq.md) but for three: delays may reach 40

@@ -239,7 +239,7 @@ class Durations(Protocol):
     """A repeated field of Durations."""
 
     def add(self, *, seconds: int) -> object:
-        """One more."""
+        """Append one Duration."""
 
 
 class CustomizedBackoff(Protocol):

@@ -47,7 +47,7 @@ _log = structlog.get_logger("weir.rocketmq")
 
 
 class Stream:
-    """One open stream."""
+    """The open telemetry stream of one client."""
 
     def __init__(self, call: Call, caller: Caller, client: KnownClient) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""What waits, for the calls: sends and polls.
+"""Waiting, for the calls: sends and polls.
 
 * `SharedBatches`: the sends of one turn of the event loop share kernel batches; each waits for its
   own future, which the one completion of the batch resolves.

@@ -48,7 +48,7 @@ class Attempt(NamedTuple):
 
 
 class Attempts:
-    """Of one adapter."""
+    """Remembers the receives of one adapter by their attempt ids."""
 
     def __init__(self) -> None:
         self._kept: dict[Key, tuple[int, Attempt | None]] = {}

@@ -1,4 +1,5 @@
-"""What SQS keeps of a queue beside the kernel's settings, in `TopicOptions.declarations["sqs"]`.
+"""The declaration of a queue: what SQS keeps beside the kernel's settings, in
+`TopicOptions.declarations["sqs"]`.
 
     msgpack [1, {attribute: text}, {tag: value}, created_s or nil, modified_s]
 

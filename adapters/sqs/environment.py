@@ -1,4 +1,4 @@
-"""What all requests of one adapter share, and what each one has of its own."""
+"""The environment that all requests of one adapter share, and the context that each one has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls: the signature of a request, turned into a tenant, an account and rights.
+"""Authentication of requests: a signature, turned into a tenant, an account and rights.
 
 Three modes (`auth.principal.SignInMode`): verify; identify, which believes the access key named but
 must know it; off, in which everyone is nobody in particular, of the built-in tenant, and may do

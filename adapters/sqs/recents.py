@@ -1,4 +1,4 @@
-"""What happened a moment ago: bounded memories of this process. Time is a parameter.
+"""Bounded memories of what happened a moment ago, in this process. Time is a parameter.
 
 They decide nothing that must hold after a restart or on another gateway: a second purge, a name
 used again too soon, a repeated deletion, a figure that is called approximate by SQS itself.
@@ -27,7 +27,7 @@ class Recents(Generic[KeyT]):
         return len(self._noted)
 
     def note(self, key: KeyT, now_ms: int) -> None:
-        """It happened now."""
+        """Remember that it has happened now."""
         noted = self._noted
         noted.pop(key, None)
         if len(noted) >= self._keys_max:
@@ -35,7 +35,7 @@ class Recents(Generic[KeyT]):
         noted[key] = now_ms
 
     def forget(self, key: KeyT) -> None:
-        """It no longer counts."""
+        """Remember it no longer."""
         self._noted.pop(key, None)
 
     def time_of(self, key: KeyT) -> int | None:

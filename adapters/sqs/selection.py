@@ -1,4 +1,4 @@
-"""Which attributes a request asked for."""
+"""The selection of attributes that a request asks for."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class SqsAdapter:
         self._session.close()
 
     def spells(self, topic: str) -> bool:
-        """As a queue's name."""
+        """Whether it could be the name of a queue."""
         return is_queue_name(topic)
 
     def statistics(self) -> AdapterStatistics:

@@ -1,4 +1,4 @@
-"""What an operator can set of the SQS adapter, and the bounds nobody can.
+"""The settings of the SQS adapter: what an operator can set, and the bounds nobody can.
 
 Field names are those of protocols.yaml (`protocols.sqs.limits` and `.options`).
 """

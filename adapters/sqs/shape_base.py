@@ -1,4 +1,4 @@
-"""What the shape table is made of, and how the codecs read it.
+"""The elements of the shape table, and how the codecs read it.
 
 Query flattens lists and maps (SQS API 2012-11-05), JSON does not:
 

@@ -1,4 +1,4 @@
-"""What the members of a request may say: required ones, ranges, batches, messages, tags.
+"""Validation of requests: required members, ranges, batches, messages, tags.
 
 The order of the checks of a message is AWS's as far as it is known: presence, size, characters,
 attributes, delay, FIFO identifiers. One check of a message, over all of its parts, takes about

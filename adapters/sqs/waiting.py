@@ -1,4 +1,4 @@
-"""What waits, for the actions: publishing and long polls. Their one module that knows asyncio.
+"""Waiting, for the actions: publishing and long polls. Their one module that knows asyncio.
 
 * `SharedBatches`: the sends of one turn of the event loop share a kernel batch; its one completion
   goes on with each of them.

@@ -1,4 +1,4 @@
-"""Which protocol a request speaks: AWS JSON 1.0 if it has a target, else Query.
+"""The protocol that a request speaks: AWS JSON 1.0 if it has a target, else Query.
 
 A driver needs three steps, and the protocol also when the second fails:
 

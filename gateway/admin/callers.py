@@ -51,7 +51,7 @@ _SCOPE_KEY: Final = "weir.caller"
 
 
 class Right(Enum):
-    """See the module's head."""
+    """What it takes to use a route of the admin API."""
 
     OPEN = auto()
     NODE = auto()

@@ -123,7 +123,7 @@ def _mesh_gauges(client: ClusterClient) -> list[Row]:
         ("weir_gateway_peers", "Other gateways that can be reached.", len(mesh.peers)),
         (
             "weir_gateway_announced",
-            "Volatile topics, routers, routes and live routes that others are told of.",
+            "Transient topics, routers, routes and live routes that others are told of.",
             mesh.announcer.announced,
         ),
         (

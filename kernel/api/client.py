@@ -1,4 +1,4 @@
-"""What a gateway may ask of the store: the one interface that adapters are written against.
+"""The kernel client: the one interface that adapters are written against.
 
 Two kinds of call (docs/design/delivery.md):
 

@@ -1,4 +1,4 @@
-"""Why messages are refused, where several say so."""
+"""Refusals of messages, with their reasons, where several modules say the same."""
 
 from __future__ import annotations
 

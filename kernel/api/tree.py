@@ -101,7 +101,7 @@ class SubscriberSpec(msgspec.Struct, frozen=True):
 
 def belongs_to(known: str, user: str) -> bool:
     """Whether a subscriber of the user `known` (empty: nobody's) may be opened by `user`. The one
-    rule, wherever one is held: in the log, in the memory of a gateway, at the desk of names.
+    rule, wherever one is held: in the log, in the memory of a gateway, at the registry of names.
     """
     return not known or known == user
 

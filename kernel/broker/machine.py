@@ -117,6 +117,8 @@ class Machine:
                 results.append(known.results[batch.sequence])
                 continue
             if batch.sequence <= known.floor:
+                # Its result is forgotten, so nobody can say what it was; to carry it out once more
+                # could store it twice.
                 results.append((_forgotten(batch.sequence),))
                 continue
             result = self._run(index, batch, body)

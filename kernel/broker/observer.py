@@ -1,4 +1,4 @@
-"""What a state machine tells its node: which log entries are needed, and what has changed."""
+"""The observer of a state machine: which log entries are needed, and what has changed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ HEARTBEAT_REPORT_MS = 900
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """One store."""
+    """What is shown of one store."""
 
     number: int
     state: str
@@ -86,7 +86,7 @@ class ClusterStatus(msgspec.Struct, frozen=True):
 
 
 class ClusterAdmin:
-    """See the module's head."""
+    """Carries out what operators wish of a cluster, at the leaders concerned."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class ClusterAdmin:
         return await self._ask(METADATA_GROUP, messages.DRAIN, Drain(name, undo))
 
     async def gateways(self) -> list[GatewayStatus]:
-        """Every gateway that attends."""
+        """Every gateway that reports."""
 
         def decode(payload: bytes) -> GatewayList:
             return messages.unpack(payload, GatewayList)

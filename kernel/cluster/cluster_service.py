@@ -116,11 +116,11 @@ class ClusterService:
         """What it has asked for goes on."""
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
-        """Everything here is asked."""
+        """Never: everything in this section is a question."""
         raise RpcError(f"method {method} is not told")
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
-        """A question has come."""
+        """Answer one question."""
         answer = self._group_methods.get(method)
         if answer is None:
             reply(KernelError(Code.INVALID_ARGUMENT, f"a store has no method {method}"))
@@ -153,7 +153,7 @@ class ClusterService:
         reply(messages.pack(self.steps.hand_over(self._led(asked.group), asked.to)))
 
     def now_ms(self) -> int:
-        """The clock."""
+        """Milliseconds of the monotonic clock."""
         return self._clock.monotonic_ms()
 
     def _keep(self, payload: bytes, reply: Reply) -> None:

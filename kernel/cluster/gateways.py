@@ -1,7 +1,7 @@
 """The gateways of a cluster, and which of their clients are to move: a table that the leader of
 group 0 keeps in memory. Pure: time is an argument.
 
-A gateway attends every second: it tells whom it serves, and hears who is to go where. One that is
+A gateway reports every second: it tells whom it serves, and hears who is to go where. One that is
 silent for SILENT_MS is gone. A new leader of group 0 knows them all a second later.
 
     to be drained?   has clients?   stage       what it hears
@@ -12,11 +12,11 @@ silent for SILENT_MS is gone. A new leader of group 0 knows them all a second la
 A gateway that tells of no clients may have got some since, as long as it had not heard that it
 should not: until it has, it counts as one with clients.
 
-    load        reading   after      becomes     and
-    CALM        over      -          HIGH
-    HIGH        under     -          CALM
-    HIGH        over      HOLD_MS    RESTING     some clients move to the gateway with the least
-    RESTING     any       REST_MS    CALM
+    load          reading   after         becomes       and
+    CALM          over      -             HIGH
+    HIGH          under     -             CALM
+    HIGH          over      HOLD_MS       COOLING_DOWN  some clients move to the one with the least
+    COOLING_DOWN  any       COOL_DOWN_MS  CALM
 
 The reading of a gateway is over if its traffic is above the bound, while another one has less than
 half as much, or if it serves most consumers of a topic that is hot, while another one has fewer
@@ -146,7 +146,7 @@ class _Gateway:
 
 
 class Gateways:
-    """See the module's head."""
+    """The table of gateways, kept by the leader of group 0."""
 
     def __init__(self, traffic_max: int, hot_messages: int) -> None:
         """`traffic_max`: bytes a second, in and out, above which clients move; `hot_messages`:
@@ -165,7 +165,7 @@ class Gateways:
     def take_report(self, told: HeartbeatReport, drained: Collection[str], now_ms: int) -> Orders:
         """A gateway tells whom it serves; what it is to do. `drained`: names of those that are to
         have no clients. Raises KernelError: LIMIT_EXCEEDED (GATEWAYS_MAX), ALREADY_EXISTS (another
-        process of this name attends too).
+        process of this name reports too).
         """
         self._forget(now_ms)
         known = self._known.get(told.name)
@@ -175,7 +175,7 @@ class Gateways:
                 raise KernelError(Code.LIMIT_EXCEEDED, message)
             known = self._known[told.name] = _Gateway(told, now_ms, since_ms=now_ms)
         elif known.told.process != told.process and now_ms - known.heard_ms < SILENT_MS // 2:
-            message = f"another gateway of the name {told.name!r} attends too"
+            message = f"another gateway of the name {told.name!r} reports too"
             raise KernelError(Code.ALREADY_EXISTS, message)
         else:
             known.take_rates(told, max(now_ms - known.heard_ms, 100) / 1_000)
@@ -283,7 +283,7 @@ class Gateways:
             raise KernelError(Code.NOT_ALLOWED, message)
 
     def status(self, drained: Collection[str], now_ms: int) -> list[GatewayStatus]:
-        """Every gateway, by name."""
+        """What is shown of every gateway, by name."""
         self._forget(now_ms)
         return [
             GatewayStatus(

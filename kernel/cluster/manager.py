@@ -76,13 +76,13 @@ class Manager:
         self._made_way_ms = -MAKE_WAY_MS
 
     async def run(self) -> None:
-        """Look, again and again."""
+        """Look at the cluster, again and again, and do what is to be done."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Once."""
+        """Look at the cluster once."""
         if self._roster.take(self._client.records(PREFIX)):
             await asyncio.to_thread(write_home, self._disk, self._roster.home())
         addresses = self._roster.addresses()

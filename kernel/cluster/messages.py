@@ -1,7 +1,7 @@
 """What is asked and answered about a cluster itself: methods of the section CLUSTER.
 
     of the leader of a group      TOWARDS, HAND_OVER
-    of the leader of group 0      ADMIT, DISMISS, ATTEND, DRAIN, GATEWAYS, KEEP
+    of the leader of group 0      ADMIT, DISMISS, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP
     of any store                  REPORT; FLUSH: write down what is counted for the bill
 
 Every question may be put twice: it names what is wanted, not a step.
@@ -63,7 +63,7 @@ class Towards(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """How far it is."""
+    """How far a membership step is."""
 
     done: bool
     what: Text
@@ -238,7 +238,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Orders(msgspec.Struct, frozen=True, array_like=True):
-    """What a gateway is to do. Answer of ATTEND."""
+    """What a gateway is to do. Answer of HEARTBEAT_REPORT."""
 
     draining: bool
     """It is to have no clients."""

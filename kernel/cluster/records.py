@@ -56,7 +56,7 @@ class Facts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NodeRecord(msgspec.Struct, frozen=True, array_like=True):
-    """See the module's head."""
+    """The record of one store in the register."""
 
     number: Number
     state: NodeState

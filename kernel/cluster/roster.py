@@ -31,7 +31,7 @@ Address = tuple[str, int]
 
 
 class Home(msgspec.Struct, frozen=True):
-    """Content of the file."""
+    """Where this store belongs: the content of its membership file."""
 
     cluster: str
     number: int

@@ -6,7 +6,7 @@
 - `ports`: clock, randomness and disk, as the kernel asks for them
 - `names`: things by (tenant, name), in little memory
 - `placement`: which Raft group defines a thing
-- `turns`: changes of one thing, one after the other
+- `keyed_lock`: changes of one thing, one after the other
 - `listening`: how a listening socket is closed
 - `crowd`: strangers at a listener of ours: how many there may be, and who goes first
 """

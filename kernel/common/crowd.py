@@ -40,7 +40,7 @@ class Crowd(Generic[_MemberT]):
         return len(self._address)
 
     def add(self, address: str, member: _MemberT) -> None:
-        """One more has come."""
+        """One more stranger has connected."""
         self._address[member] = address
         members = self._members.get(address)
         if members is None:

@@ -20,7 +20,7 @@ class ByName(MutableMapping[tuple[str, str], T], Generic[T]):
         self._tenants: dict[str, dict[str, T]] = {}
 
     def of(self, tenant: str) -> Iterator[T]:
-        """What one tenant has."""
+        """Everything that one tenant has."""
         return iter(self._tenants.get(tenant, {}).values())
 
     def everything(self) -> Iterator[T]:

@@ -39,7 +39,7 @@ Touched = dict[RaftGroup, int]
 
 
 class Clearing:
-    """See the module's head."""
+    """Removes routes that lead to what is gone."""
 
     def __init__(
         self,

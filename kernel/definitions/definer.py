@@ -82,7 +82,7 @@ class Definer(ABC):
 
     @abstractmethod
     def _state(self, home: RaftGroup) -> GroupState:
-        """What a group holds."""
+        """The state of the group that defines a name."""
 
     @abstractmethod
     def _leader_of(self, group: RaftGroup) -> Leader:

@@ -30,7 +30,7 @@ SLICE = 1_000
 
 
 class Repairing:
-    """See the module's head."""
+    """Finishes or undoes changes of definitions that were left half done."""
 
     def __init__(
         self,

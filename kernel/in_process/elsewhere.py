@@ -14,7 +14,7 @@ from ..requests.leader import Leader
 
 
 class Elsewhere(Protocol):
-    """See the module's head."""
+    """What lives in the memory of other processes: a port."""
 
     def leader(self, group: RaftGroup) -> Leader:
         """The leader of another process's group."""
@@ -43,11 +43,11 @@ class NothingElsewhere:
         raise KernelError(Code.NOT_FOUND, "no other process is known")
 
     def lives_in(self, change: Administration) -> RaftGroup | None:
-        """In none."""
+        """None: there is no other process."""
         return None
 
     def keeps(self, change: Administration) -> bool:
-        """No."""
+        """False: there is no other process."""
         return False
 
     async def administer(self, group: RaftGroup, change: Administration) -> object:
@@ -58,4 +58,4 @@ class NothingElsewhere:
         """Nothing to give up."""
 
     def stop(self) -> None:
-        """Nothing is sent."""
+        """Nothing to stop."""

@@ -175,7 +175,7 @@ class LocalClient(BaseClient):
         await self._store.wait_idle()
 
     def monotonic_ms(self) -> int:
-        """The clock."""
+        """Milliseconds of the monotonic clock."""
         return self.clock.monotonic_ms()
 
     def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:

@@ -43,7 +43,7 @@ class LeaderTask(Protocol):
 
 
 class LeaderTasks:
-    """See the module's head."""
+    """Runs the tasks of every group that is led here."""
 
     def __init__(
         self,

@@ -328,8 +328,8 @@ class RaftCore(RaftState):
         return self.role == LEADER and leader.is_level(self)
 
     def wake(self) -> None:
-        """Ticks go on after a rest: nobody is held to have been silent during it. A leader says at
-        once that it lives.
+        """Ticks go on after the group was quiescent: nobody is held to have been silent meanwhile.
+        A leader says at once that it lives.
         """
         self.election_elapsed = 0
         if self.role == LEADER:

@@ -40,7 +40,7 @@ of the snapshot that is installed then, 0: none; this node's vote for itself, wh
 
 
 class RaftLog:
-    """See the module's head."""
+    """One group's log, as the core sees it."""
 
     __slots__ = (
         "_applying_bytes",

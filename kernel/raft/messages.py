@@ -114,7 +114,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Message:
-    """See the module's head."""
+    """A message between two nodes of a Raft group."""
 
     kind: int
     sender: int

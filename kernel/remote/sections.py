@@ -14,7 +14,7 @@ from ..rpc.handshake import Hello
 
 
 class Section(Protocol):
-    """One end of it."""
+    """What a process says about one subject: it hears of connections and of their messages."""
 
     methods: range
     """Its methods, in either direction."""
@@ -54,11 +54,11 @@ class Sections:
         return self._by_method.get(method)
 
     def opened(self, channel: Channel, peer: Hello) -> None:
-        """Tell all of them."""
+        """Tell every section."""
         for each in self._all:
             each.opened(channel, peer)
 
     def closed(self, channel: Channel) -> None:
-        """Tell all of them."""
+        """Tell every section."""
         for each in self._all:
             each.closed(channel)

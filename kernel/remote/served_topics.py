@@ -2,9 +2,9 @@
 told to the leader of group 0 (`cluster.gateways`) about once a second.
 
 Produced messages are counted by queue as batches leave for a leader; consumers are the push streams
-that are there, and whoever has pulled lately. Each is known by its taker, the connection that it
-came by, so that clients can be chosen by what they consume: the session, or for pulls without one
-`ReceiveSpec.consumer_key`.
+that are there, and whoever has pulled lately. Each is known by its consumer key, the connection
+that it came by, so that clients can be chosen by what they consume: the session, or for pulls
+without one `ReceiveSpec.consumer_key`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .definitions.mirror import Hears
 from .streams.parts import Part, Pool
 
 COUNTED_MAX = 65_536
-"""Takers that pull, each counted for every group it pulls from; what comes beyond is not told."""
+"""Consumer keys that pull, each counted for every group it pulls from; what comes beyond is not
+told."""
 
 KEPT_REPORTS = 40
 """Who has not pulled between so many reports is gone: the longest poll waits 30 s."""
@@ -58,7 +59,7 @@ class Consumed(NamedTuple):
 
 
 class Tasks(Hears):
-    """See the module's head."""
+    """Counts what the clients of this gateway produce to and consume from."""
 
     def __init__(self, parts: Callable[[], Iterable[Part]], count: dict[int, int]) -> None:
         """`parts()`: the push streams that are there now; `count`: messages by queue, which whoever
@@ -68,7 +69,7 @@ class Tasks(Hears):
         self._sent = count
         self._names: dict[TopicId, tuple[str, str]] = {}
         self._pulled: dict[_Key, dict[Hashable, int]] = {}
-        """By taker, after how many reports it has pulled last."""
+        """By consumer key, after how many reports it has pulled last."""
         self._reports = 0
         self._counted = 0
 
@@ -128,7 +129,7 @@ class Tasks(Hears):
         return [Consumed(*each) for each in best]
 
     def consumers_by_key(self, of: Consumers) -> Mapping[Hashable, int]:
-        """How many of these consumers each taker has."""
+        """How many of these consumers each key has."""
         found: dict[Hashable, int] = dict.fromkeys(self._pulled.get(of, ()), 1)
         pools: set[Pool] = set()
         for part in self._parts():

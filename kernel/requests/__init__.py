@@ -1,7 +1,8 @@
 """The way of a client's operations to the leaders of Raft groups, wherever these are.
 
-- `leader`: the port: what a client may ask of the leader of one group
+- `leader`: the port: what a client may ask of the leader of one group (ADR 9)
 - `request_pipeline`: tries again when a leader has moved, so that a command is carried out once
+  (its enemy: `tests/simulator/hostile.py`)
 - `proposer`: commands that somebody awaits
 - `publish`, `publish_part`: a batch of messages; its part for one group
 - `publisher`: how batches get to the groups that store them

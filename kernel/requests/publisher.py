@@ -60,14 +60,14 @@ class MemoryLog(Protocol):
 
     @property
     def count(self) -> int:
-        """Entries kept."""
+        """Entries that the log holds."""
 
 
 class _Nobody:
     """Sink of batches that nobody waits for."""
 
     def published(self, batch: PublishBatch) -> None:
-        """Nothing."""
+        """Ignored: nobody waits for the batch."""
 
 
 class Publisher:
@@ -172,5 +172,5 @@ class Publisher:
 
 
 def _try(part: BatchPart, identity: Identity, origin: int, leader: Leader, done: Done) -> None:
-    """Have a part stored."""
+    """Ask a leader to store one part of a batch."""
     leader.publish(identity, part, done, origin)

@@ -1,6 +1,6 @@
 """The way of a client's commands to the leaders of their Raft groups, for what must be done once.
 
-    client --send(group, attempt, done)--> Courier --Link.send--> leader
+    client --send(group, attempt, done)--> RequestPipeline --LeaderLink.send--> leader
 
 Every such command has a batch identity (client, epoch, sequence) under which the group executes
 it once and answers repeats with the stored result (docs/design/delivery.md#publish). So trying
@@ -150,6 +150,7 @@ class RequestPipeline:
 
     def _again(self, group: RaftGroup, lane: _GroupRequests) -> None:
         """Everything is waiting again, but what is too late."""
+        # What was sent goes in front: the order of one connection's messages stays as it was.
         lane.waiting = {**lane.sent, **lane.waiting}
         lane.sent = {}
         lane.window = max(1, lane.window // 4)

@@ -23,13 +23,13 @@ class Sessions:
         self.open_now: dict[SessionId, LocalSession] = {}
 
     def open(self, name: str, origin: int) -> LocalSession:
-        """A new one."""
+        """Open a session."""
         ident = SessionId(self._base | self._next)
         self._next += 1
         session = self.open_now[ident] = LocalSession(self, ident, name, origin)
         return session
 
     def end_session(self, session: LocalSession) -> None:
-        """It is over."""
+        """Forget a session that has ended."""
         del self.open_now[session.id]
         self._ended(session)

@@ -38,7 +38,7 @@ class Lookups:
         return self.topology.router_info(tenant, name)
 
     async def load(self, tenant: str, *, topics: Sequence[str], routers: Sequence[str]) -> None:
-        """Every definition is here."""
+        """Nothing to load: every definition is in memory."""
 
     def to_topic(self, topic: TopicInfo) -> Destinations:
         """Destinations of a publish straight to one topic."""

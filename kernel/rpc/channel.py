@@ -72,7 +72,7 @@ class _Call:
 
 
 class Channel:
-    """One end."""
+    """One end of a connection between two processes."""
 
     def __init__(
         self,

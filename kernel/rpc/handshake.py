@@ -37,7 +37,7 @@ _ACCEPTOR = b"weir rpc acceptor"
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """Who speaks."""
+    """What a process says of itself when it connects."""
 
     versions: tuple[int, int]
     cluster: str
@@ -68,7 +68,7 @@ Send = Callable[[Kind, bytes], None]
 
 
 class Handshake:
-    """One side of it."""
+    """One side of a handshake."""
 
     def __init__(
         self, own: Hello, secret: bytes, admit: Admit, send: Send, *, is_dialer: bool

@@ -353,7 +353,7 @@ class Dialer:
         self.last_error = ""
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to connect, and go on until `stop`."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:

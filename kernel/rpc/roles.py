@@ -46,6 +46,6 @@ class Roles:
         raise RpcError("a message before the connection is open")
 
     def closed(self, channel: Channel, reason: str) -> None:
-        """It was never open."""
+        """Nothing to do: it was never open."""
         if channel.was_refused:
             self.refused = reason

@@ -370,6 +370,7 @@ class Store:
         self.journal.end(batch)
         written, self._in_flight = self._in_flight, []
         if self._dirty or self.journal.pending_records:
+            # Before what is on disk is applied: the disk never waits for that.
             self._start_write()
         for each in written:
             self._stable(each)
@@ -401,6 +402,8 @@ class Store:
     def await_disk(self, member: Member, ready: Ready) -> None:
         """Once what this Ready and those before it bring is on disk, it is stable."""
         written = _Written(member, ready.number, ready.messages_after_sync)
+        # A core hears of its Readys in their order: one that brings nothing for the disk itself
+        # waits for the write that has what those before it bring.
         if ready.must_sync or any(each.member is member for each in self._queued):
             self._queued.append(written)
         elif any(each.member is member for each in self._in_flight):
@@ -423,7 +426,7 @@ class Store:
         return self.consensus.seal(group, snapshot)
 
     def unseal(self, group: RaftGroup) -> None:
-        """Go on."""
+        """Let a sealed group go on."""
         self.consensus.unseal(group)
 
     def takes(self, body_bytes: Sequence[int]) -> bool:

@@ -1,4 +1,5 @@
-"""Subscribers of the topic tree: what they want, what they consume, and what their end leaves.
+"""Subscribers of the topic tree: what they want, what they consume, and what their end leaves
+(ADR 8).
 
 What a client may ask is in `api.tree`; the replicated state is in `broker`.
 

@@ -99,7 +99,7 @@ class HeldSubscriber:
         self.notes: Mapping[bytes, bytes] = {}
 
     def opened(self, home: RaftGroup, opened: Opened) -> None:
-        """The log has it."""
+        """The log has the subscriber."""
         self.durable = True
         self.home = home
         self.number = opened.number

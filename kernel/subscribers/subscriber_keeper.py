@@ -2,7 +2,7 @@
 
 A subscriber's record lives in one Raft group, the reference lists it reads in others, so leaving
 them follows its end; `repair` compares a group's lists with all subscriptions when its leader
-begins. All of it is the duty of the group's leader.
+begins. All of it is a task of the group's leader.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TreeHost(Protocol):
         """Number of this process."""
 
     def monotonic_ms(self) -> int:
-        """The clock."""
+        """Milliseconds of the monotonic clock."""
 
     @property
     def accepting(self) -> bool:
@@ -139,7 +139,7 @@ class Keeper:
         return again
 
     async def _join_missing(self, group: RaftGroup, state: GroupState, wanted: Wanted) -> bool:
-        """Whether there were any."""
+        """Join lists that a subscriber should be in; whether there were any."""
         routes = self._host.topology.tree
         joins = [
             tree.JoinIndex(tenant, pattern, name, 0, member, epoch)

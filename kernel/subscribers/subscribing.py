@@ -207,8 +207,10 @@ class Subscribing:
             if known is not None and not belongs_to(known.user, spec.user):
                 raise anothers()
             await self._claim(subscriber, spec)
+            # Not before: who cannot have the name takes it from nobody.
             self._lose(key)
             if subscriber.durable:
+                # The log may have told of a later connection before its answer to this one came.
                 if self._lost.pop(subscriber.number, 0) >= subscriber.epoch:
                     raise _fenced()
                 self._numbers[subscriber.number] = subscriber
@@ -273,6 +275,7 @@ class Subscribing:
             process.owner,
             spec.user,
         )
+        # Again if the answer says only that it was opened before (`OPEN_TRIES`).
         for _ in range(OPEN_TRIES):
             opened = await self._propose_as(home, spec, change)
             if isinstance(opened, tree.Opened):

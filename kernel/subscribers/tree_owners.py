@@ -32,10 +32,10 @@ class Process(Protocol):
 
     @property
     def identity(self) -> int:
-        """Its number."""
+        """Number of this process."""
 
     def monotonic_ms(self) -> int:
-        """The clock."""
+        """Milliseconds of the monotonic clock."""
 
 
 class Ends(Protocol):

@@ -48,7 +48,7 @@ class _Taken(Protocol):
 
     @property
     def spec(self) -> _OfTopic:
-        """What it takes."""
+        """What the consumer takes."""
 
     @property
     def ref(self) -> QueueRef:

@@ -36,7 +36,7 @@ class HeardConsumers:
         monkeypatch.setattr(client, "receive", receiving)
 
     def of(self, topic: str) -> Counter[Hashable]:
-        """Consumers of a topic by taker; pulls of one taker are one."""
+        """Consumers of a topic by key; pulls of one key are one."""
         return self._heard.get(topic, Counter())
 
     def pulling(self, topic: str) -> dict[Hashable, int]:

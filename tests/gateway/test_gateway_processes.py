@@ -177,7 +177,7 @@ def test_a_gateway_that_is_drained_sends_its_clients_to_the_other_and_no_message
     moving = (Subscriber, SqsPeer, MqttPeer)
     for kind in (*moving, RocketmqPeer):
         make_topic(first, f"moved-{kind.name}")
-    cluster.until(lambda: len(gateways(second)) == 2, "both gateways attend")
+    cluster.until(lambda: len(gateways(second)) == 2, "both gateways report")
     (name,) = [each["name"] for each in gateways(second) if at(each) == first.listeners["amqp.tcp"]]
     with contextlib.ExitStack() as stack:
         ports = ("amqp.tcp", "sqs.http", "mqtt.tcp")

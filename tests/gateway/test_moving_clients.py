@@ -181,7 +181,7 @@ def test_consumers_of_a_hot_topic_are_spread_and_no_others_move(gateways: list[P
 def test_traffic_above_the_bound_moves_clients_to_the_gateway_with_less(
     gateways: list[Process],
 ) -> None:
-    # The first one rests: its clients have been moved.
+    # The first one cools down: its clients have been moved.
     idle, busy = gateways
     topic = make_topic(busy, "traffic")
     with contextlib.ExitStack() as stack:
@@ -250,7 +250,7 @@ def test_a_rocketmq_client_goes_on_at_the_other_gateway_while_its_own_is_drained
         first, second = stack.enter_context(found)
         made = first.api("POST", "/topics", {"name": "moving", "type": "normal"})
         assert made.status == 201, made.body
-        cluster.until(lambda: len(seen(second)) == 2, "both gateways attend")
+        cluster.until(lambda: len(seen(second)) == 2, "both gateways report")
         name = name_of(first, second)
         client = RocketmqClient(first, tmp_path)
         stack.callback(client.kill)
@@ -274,7 +274,7 @@ def test_a_drain_names_who_comes_straight_back_and_ends_if_it_must(tmp_path: Pat
     with contextlib.ExitStack() as stack:
         found = cluster.gateways_of_one_store(tmp_path, gateway_settings=[])
         first, second = stack.enter_context(found)
-        cluster.until(lambda: len(seen(second)) == 2, "both gateways attend")
+        cluster.until(lambda: len(seen(second)) == 2, "both gateways report")
         name = name_of(first, second)
         is_over = threading.Event()
         stubborn = threading.Thread(target=come_back, args=(first, is_over))
@@ -329,7 +329,7 @@ def test_an_mqtt_message_that_comes_again_after_a_move_is_marked(tmp_path: Path)
     with contextlib.ExitStack() as stack:
         found = cluster.gateways_of_one_store(tmp_path, gateway_settings=[])
         first, second = stack.enter_context(found)
-        cluster.until(lambda: len(seen(second)) == 2, "both gateways attend")
+        cluster.until(lambda: len(seen(second)) == 2, "both gateways report")
         name = name_of(first, second)
         got: queue.SimpleQueue[tuple[bytes, bool]] = queue.SimpleQueue()
         moved = threading.Event()

@@ -114,7 +114,7 @@ class Ledger:
             self.expires_ms[topic, uid] = expires_ms
 
     def is_dead_letter(self, topic: str, uid: bytes) -> None:
-        """The answer came, or the letter was seen: it is in `dead` and nowhere else."""
+        """The answer came, or the dead letter was seen: it is in `dead` and nowhere else."""
         self.left(topic, uid)
         self.confirmed(*self.dead_letter_of[topic, uid])
 

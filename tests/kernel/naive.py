@@ -57,7 +57,7 @@ class Note:
 
 @dataclass
 class Consumer:
-    """A taker, and what the model knows of it."""
+    """A recorder, and what the model knows of it."""
 
     topic: str
     recorder: Recorder
@@ -67,7 +67,7 @@ class Consumer:
     auto_ack: bool
     credit: int = 0
     heard: int = 0
-    """Rows of the taker that the model has seen."""
+    """Rows of the recorder that the model has seen."""
     cancelled: bool = False
     rows: dict[int, Delivery] = field(default_factory=dict)
     """By offset: what it holds."""

@@ -499,7 +499,7 @@ async def test_a_priority_above_the_highest_counts_as_the_highest(
     assert recorder.bodies == [b"9", b"9", b"5", b"0"]
 
 
-# --- Volatile -------------------------------------------------------------------------------
+# --- Transient ------------------------------------------------------------------------------
 
 
 @simulated()

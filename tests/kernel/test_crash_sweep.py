@@ -182,7 +182,7 @@ async def observation(world: World) -> Observation:
             figures_of(opened.client, info).ready for info in topics.values()
         )
 
-    # Twice: what a consumer comes upon and finds expired becomes a letter, and that is delivered.
+    # Twice: what a consumer comes upon and finds expired becomes a dead letter, which is delivered.
     for _ in range(2):
         await world.settle_down()
         await _until(is_quiet)

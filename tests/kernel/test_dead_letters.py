@@ -218,7 +218,7 @@ async def test_a_dead_letter_of_one_of_two_groups_holds_its_message_no_longer_th
 
 @simulated()
 async def test_a_crash_in_between_sends_a_dead_letter_once(world: World) -> None:
-    """Cut at every boundary of the journal while one letter is on its way."""
+    """Cut at every boundary of the journal while one dead letter is on its way."""
     peer = world.peer()
     await peer.topic("dead")
     topic = await peer.topic("work", group=TO_DEAD)
@@ -312,7 +312,7 @@ async def test_a_dead_letter_waits_for_its_topic_to_exist(
 
 @simulated()
 async def test_what_waits_holds_up_nobody_and_survives_restarts(world: World) -> None:
-    """Also when the target group has long forgotten the number that the letter had at first."""
+    """Also when the target group has long forgotten the number that it had at first."""
     peer = world.peer()
     lost = await peer.topic("lost", None, GroupOptions(dead_letter=DeadLetter(None, "missing")))
     await peer.topic("dead")
@@ -360,7 +360,7 @@ async def test_a_topic_that_appears_between_two_processes_gets_what_waited(world
     await recorder.settle(Settlement.DEAD_LETTER, 0)
     await asyncio.sleep(1)
     creating = asyncio.ensure_future(peer.topic("dead"))
-    for _ in range(3):  # the definition is on disk, the letter is not sent yet
+    for _ in range(3):  # the definition is on disk, the dead letter is not sent yet
         await asyncio.sleep(0)
     await world.crash()
     creating.cancel()
@@ -424,7 +424,7 @@ async def test_a_circle_with_a_consumer_in_it_goes_on(world: World) -> None:
 
 @simulated()
 async def test_a_dead_letter_is_no_duplicate_of_another_that_had_the_same_id(world: World) -> None:
-    """A deduplication id tells repeated sends to one topic; letters of others may have it too."""
+    """A deduplication id tells repeated sends to one topic; those of others may have it too."""
     peer = world.peer()
     await peer.topic("dead", TopicOptions(deduplication_ms=300_000))
     for name in ("a", "b"):
@@ -438,7 +438,7 @@ async def test_a_dead_letter_is_no_duplicate_of_another_that_had_the_same_id(wor
 
 @simulated()
 async def test_answers_for_an_outbox_that_is_over_change_nothing(world: World) -> None:
-    """The group got another leader, or this one again, while letters were on their way."""
+    """The group got another leader, or this one again, while dead letters were on their way."""
     peer = world.peer()
     source = await peer.topic("source", TopicOptions(), TO_DEAD)
     await peer.topic("dead")

@@ -59,7 +59,7 @@ class Kernel(RuleBasedStateMachine):
         self.first: dict[tuple[str, int], int] = {}
         """By topic and level: the highest offset of a first delivery."""
         self.dead: Counter[bytes] = Counter()
-        """Letters of topics that are no more."""
+        """Dead letters of topics that are no more."""
         self.sent = 0
         self.calm_steps = 0
         """Since something was last taken away: a run needs time to get anywhere."""

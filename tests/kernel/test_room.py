@@ -130,7 +130,7 @@ async def test_a_full_topic_may_dead_letter_what_it_refuses(world: World, durabl
 async def test_a_refusal_that_was_dead_lettered_is_in_the_log_and_keeps_nothing_there(
     world: World,
 ) -> None:
-    """So that whoever leads next refuses a repeat too, without another letter."""
+    """So that whoever leads next refuses a repeat too, without another dead letter."""
     peer = world.peer()
     dead = await peer.topic("dead")
     options = TopicOptions(messages_max=0, overflow=Overflow.REJECT_DEAD_LETTER)

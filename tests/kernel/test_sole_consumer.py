@@ -1,4 +1,4 @@
-"""What is passed on to a lone consumer, and the acks of many queues in one command."""
+"""What is passed on to a sole consumer, and the acks of many queues in one command."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message that a taker got."""
+    """One message that a recorder got."""
 
     queue: QueueId
     offset: int

@@ -13,7 +13,7 @@ from tests.simulator.test_cluster import GROUP, Publisher, bodies_at, clustered,
 
 TICK_S = 0.1
 REST_S = 3 * LEVEL_TICKS * TICK_S
-"""Until a group rests after its last message, with room."""
+"""Until a group is quiescent after its last message, with room."""
 
 GROUPS = 4
 

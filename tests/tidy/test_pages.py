@@ -29,7 +29,7 @@ def test_the_map_names_every_package() -> None:
     ours = {each.as_posix() for each in packages if each.parts[0] in PACKAGES}
     # A package of a row's package is named without its path there.
     missing = {each for each in ours if not {each, each.rpartition("/")[2]} & words}
-    assert missing <= {"adapters"}, "named by its parts"
+    assert missing == set()
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,21 @@ def test_the_glossary_has_each_term_once_in_order() -> None:
 )
 def test_a_design_page_is_read_in_one_sitting(page: str) -> None:
     assert (text_of(Path(page)) or "").count("\n") <= 300
+
+
+def test_each_change_stands_once_below_its_kind_and_its_protocol() -> None:
+    lines = (text_of(Path("CHANGELOG.md")) or "").splitlines()
+    kind, subject, entries = "", "", []
+    for line in lines:
+        if line.startswith("## "):
+            kind, subject = "", ""
+        elif line.startswith("### "):
+            kind, subject = line.removeprefix("### "), ""
+        elif line.startswith("#### "):
+            subject = line
+        elif line.startswith("- "):
+            entries.append(line)
+            assert kind in {"Added", "Changed", "Fixed"}, line
+            assert subject, line
+    assert len(entries) > 80, "the search finds them"
+    assert [each for each in entries if entries.count(each) > 1] == []

@@ -1,4 +1,6 @@
-"""Which slots of a log entry somebody still needs: asked when a sparse segment is rewritten."""
+"""Liveness of slots: which of a log entry somebody still needs. Asked when a sparse segment is
+rewritten.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of messages whose log entry does not read any more: they are given up.
+"""Lost entries: messages whose log entry does not read any more are given up.
 
 The command names the entry and the queues that have messages in it, as the leader found them: the
 entry itself cannot say. Every group is done with these messages, and whatever else refers to the
@@ -14,7 +14,7 @@ from .half_messages import HalfCommands
 
 
 class LostEntries:
-    """Applies GIVE_UP."""
+    """Applies GIVE_UP: the messages of a log entry are lost."""
 
     def __init__(
         self, state: GroupState, retention: Retention, observer: Observer, halves: HalfCommands

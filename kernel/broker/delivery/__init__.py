@@ -1,4 +1,4 @@
-"""The leader's choice of who gets what next, for one (queue, group). In memory only.
+"""The leader's choice of who gets what next, for one (queue, group). In memory only (ADR 23).
 
 - `dispatcher`: the choice itself; `dispatch_port`: what it asks of its node
 - `consumers`: consumers as it knows them, and what it hands them

@@ -1,4 +1,4 @@
-"""What consumers of the last leader were handed, claimed from the one that has come after it.
+"""Claims: what consumers were handed by the last leader, and hold on to under the next one.
 
 A new leader knows from the dispatch mark what may have been handed out, and not to whom. Until
 those who may hold something have said so, or have had the time to, a queue with anything unacked

@@ -1,4 +1,4 @@
-"""What a dispatcher asks of the node it runs on."""
+"""The port of a dispatcher to the node it runs on."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The leader's choice of who gets what next, for one (queue, group).
 
-Volatile and sans-I/O: everything it decides that must survive becomes a command, by `Port`. It
-knows the consumers (priority, credit, exclusive, single active), what each holds, and asks `Ready`
-for the next messages. Fresh messages are handed out only below the dispatch mark that the log
-holds, so that after a crash everything that may have been seen comes back as redelivered. Messages
-for a timed lease are handed out when the log holds the lease.
+In the leader's memory only, and sans-I/O: everything it decides that must survive becomes a
+command, by `Port`. It knows the consumers (priority, credit, exclusive, single active), what each
+holds, and asks `Ready` for the next messages. Fresh messages are handed out only below the dispatch
+mark that the log holds, so that after a crash everything that may have been seen comes back as
+redelivered. Messages for a timed lease are handed out when the log holds the lease.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Dispatcher:
 
     @property
     def ready_count(self) -> int:
-        """Messages that wait for a taker, those behind a blocked ordering key included."""
+        """Messages that wait for a consumer, those behind a blocked ordering key included."""
         order = self._order
         return self.ready.count + (order.waiting_count if order is not None else 0)
 
@@ -382,6 +382,7 @@ class Dispatcher:
         if not eligible:
             return False
         if self._order is not None or any(each.spec.filter is not None for each in eligible):
+            # What comes next depends on who asks: one consumer at a time, each in its turn.
             eligible = eligible[self._round_robin % len(eligible) :][:1]
         count = sum(each.credit for each in eligible)
         timed = all(each.spec.lease_ms is not None for each in eligible)
@@ -400,6 +401,8 @@ class Dispatcher:
             return True
         entry = self._port.entry(run.index)
         if entry is None:
+            # It is on disk only. Later messages in memory must not overtake it, so nothing is
+            # handed out until it is here (`fetched`).
             if isinstance(self._order, Fairness):
                 self._order.put_back()
             self._back(offsets)
@@ -428,7 +431,7 @@ class Dispatcher:
 
     def _fresh(self, count: int, timed: bool) -> tuple[Run, Sequence[int]] | None:
         """The next ready messages of one run, without those that have expired; None: there is none
-        for a taker with, or without, timed leases.
+        for a consumer with, or without, timed leases.
         """
         taken = self._marks.take(count, timed=timed)
         if taken is None:
@@ -441,7 +444,7 @@ class Dispatcher:
     def _drop_unwanted(
         self, consumer: DispatchedConsumer, run: Run, offsets: Sequence[int], entry: bytes
     ) -> Sequence[int]:
-        """Skip what the group's filter or the taker's does not match; the rest."""
+        """Skip what the group's filter or the consumer's does not match; the rest."""
         filtering = self.filtering
         for wanted in (filtering.of_group(self._options.filter), consumer.spec.filter):
             if wanted is not None and offsets:
@@ -466,7 +469,7 @@ class Dispatcher:
         offsets: Sequence[int],
         entry: bytes,
     ) -> None:
-        """Deal messages out to the takers in turn, one at a time."""
+        """Deal messages out to the consumers in turn, one at a time."""
         slots = entries.slots_of(entry, run.slot - run.first, offsets)
         attempts = None
         if self._progress.pages:
@@ -477,6 +480,7 @@ class Dispatcher:
             self._give(eligible[0], offsets, slots, attempts)
             return
         for at, offset in enumerate(offsets):
+            # Ends: `_pump_once` took no more messages than all of them have credit for.
             while True:
                 self._round_robin += 1
                 eligible_one = eligible[self._round_robin % len(eligible)]

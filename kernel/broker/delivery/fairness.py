@@ -266,8 +266,8 @@ class Fairness:
     def next(
         self, _round_robin: DispatchRound, asking: ConsumerSpec, count: int
     ) -> tuple[Run, Sequence[int]] | None:
-        """Some of the next up to `count` messages for a taker, which lie in one run; perhaps none,
-        though there are others. None: there is nothing for it.
+        """Some of the next up to `count` messages for a consumer, which lie in one run; perhaps
+        none, though there are others. None: there is nothing for it.
         """
         if self._just_noisy:
             self._just_noisy.clear()

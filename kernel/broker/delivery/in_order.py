@@ -1,4 +1,4 @@
-"""How a dispatcher of an ordered group takes messages: by the rule of `ordering`.
+"""Taking messages for a dispatcher of an ordered group: by the rule of `ordering`.
 
 Who holds messages for a session gets them in the order of their coming. A pull with a time gets as
 many as it may of one key first, then of the next: so it blocks no more keys than it must. For that
@@ -38,7 +38,7 @@ Fresh = Callable[[int, bool], "tuple[Run, Sequence[int]] | None"]
 
 
 class InOrder:
-    """Of one dispatcher."""
+    """Takes the messages of one dispatcher by ordering key."""
 
     __slots__ = ("_fresh", "_keys", "_queue", "_ready", "_soon", "_time")
 
@@ -135,8 +135,8 @@ class InOrder:
     def next(
         self, dispatch_round: DispatchRound, asking: ConsumerSpec, count: int
     ) -> tuple[Run, Sequence[int]] | None:
-        """Some of the next up to `count` messages for a taker, which lie in one run; perhaps none,
-        though there are others. None: there is nothing for it.
+        """Some of the next up to `count` messages for a consumer, which lie in one run; perhaps
+        none, though there are others. None: there is nothing for it.
         """
         timed = asking.lease_ms is not None
         if timed and asking.pull and self._looks_ahead:

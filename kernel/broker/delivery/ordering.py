@@ -6,9 +6,9 @@
 So one that comes back (its time is over, or its holder gave it up) is handed out again by itself
 although later ones of its key are still held: these stay with their holder, and what nobody has got
 yet stays behind all of them. "Handed out" is what the log knows: it was leased for a time, or a
-delivery of it came to nothing. What one taker gets in one turn does not keep its next one waiting.
-An ack frees its key when it is applied: one that a crash may still take back frees nothing.
-Messages without a key (0) are not ordered.
+delivery of it came to nothing. What one consumer gets in one round does not keep its next one
+waiting. An ack frees its key when it is applied: one that a crash may still take back frees
+nothing. Messages without a key (0) are not ordered.
 
 What waits was taken out of `Ready` and is kept here, by key and in order, 8 bytes each: looked at
 once, however often its key is freed and blocked again.
@@ -31,7 +31,7 @@ _NOBODY: frozenset[int] = frozenset()
 
 
 class DispatchRound:
-    """What one taker gets in one turn of the dispatcher."""
+    """What one consumer gets in one round of the dispatcher."""
 
     __slots__ = ("key", "own")
 
@@ -70,7 +70,7 @@ class Waiting:
         return back[0] if self._at >= len(ahead) else min(back[0], ahead[self._at])
 
     def add(self, offset: int) -> None:
-        """It waits."""
+        """A message of the key waits."""
         ahead = self._ahead
         if self._at >= len(ahead) or offset > ahead[-1]:
             ahead.append(offset)
@@ -150,7 +150,7 @@ class Keys:
         return bool(key) and key in self._keys
 
     def may_take(self, key: int, offset: int, dispatch_round: DispatchRound) -> bool:
-        """Whether a message, before which none of its key waits, is for this turn's taker."""
+        """Whether a message, before which none of its key waits, is for this round's consumer."""
         known = self._keys.get(key) if key else None
         if known is None or not known.leased or known.dispatch_round is dispatch_round:
             return True

@@ -1,9 +1,9 @@
-"""What of a queue is ready for a group, in the order it is to be handed out.
+"""The ready index: which messages of a queue a group may be handed, in that order.
 
 Per priority level (a topic without priorities has one) a cursor, below which everything has been
 handed out, acked or given back, and a heap of offsets that came back: these go first in their
-level, in their old order. Nothing here grows with the backlog. Volatile: a new leader starts again
-from the ack floor.
+level, in their old order. Nothing here grows with the backlog. In the leader's memory only: a new
+leader starts again from the ack floor.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .ready import Ready
 
 
 class SoleConsumer:
-    """Of one dispatcher."""
+    """Passes fresh messages of one dispatcher on to the only consumer."""
 
     __slots__ = (
         "_ask_mark",

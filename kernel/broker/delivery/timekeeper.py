@@ -1,8 +1,8 @@
 """Time, for one (queue, group): what is delayed, leased until, or expires.
 
-Volatile: rebuilt from the state by a new leader. Log time only. A lease or delay that has ended
-becomes a CHANGE command, an expired message a dead letter; the dispatcher hears of both when they
-are applied.
+In the leader's memory only: rebuilt from the state by a new leader. Log time only. A lease or delay
+that has ended becomes a CHANGE command, an expired message a dead letter; the dispatcher hears of
+both when they are applied.
 
 A TTL of 0, *at once*, is no matter of the clock: however long the log took, whoever waits for the
 message gets it. It has expired as soon as the dispatcher had nobody to give it to: at once if the

@@ -68,7 +68,7 @@ class Halves:
         self._count(half, -1)
 
     def resolved(self, half: HalfMessage, offset: int) -> None:
-        """It has an outcome."""
+        """A half message has been committed or rolled back."""
         self.remove(half)
         self.outcomes[half.number] = (half.queue, offset)
         if len(self.outcomes) > HALF_OUTCOMES_KEPT:

@@ -1,4 +1,4 @@
-"""A plain queue at rest: in one short record, with what was counted of its topic.
+"""A plain idle queue, packed: in one short record, with what was counted of its topic.
 
 A queue is **plain** if a few runs without features and groups that hold nothing, and acked nothing
 out of order, say all of it, and nothing about it waits for a moment in time but its topic's
@@ -26,7 +26,7 @@ PLAIN_GROUPS_MAX = 8
 
 
 def is_plain(queue: QueueState) -> bool:
-    """See the module's head."""
+    """Whether a queue is plain, so that a record can say all of it."""
     return (
         is_short(queue)
         and queue.pending_acks is None
@@ -144,7 +144,7 @@ def record_of(queue: QueueState) -> QueueRecord:
 
 
 def record_at(packed: IdleQueue, ident: QueueId, topic: TopicState) -> QueueRecord:
-    """The same of one at rest."""
+    """The same of a packed one."""
     groups = {
         name: ProgressRecord(floor, marks, [], used_ms, expired)
         for name, (floor, marks, used_ms, expired) in sorted(packed.groups.items())

@@ -1,4 +1,4 @@
-"""How a queue at rest lies in memory (`packed`).
+"""The record of an idle queue, as it lies in memory (`packed`).
 
     u8 1 if its topic was counted, else 0 | msgpack [tail, groups, trimmed, young runs, counts]
 
@@ -17,7 +17,7 @@ IdleGroup = tuple[int, list[int], int, int]
 
 
 class IdleQueue(msgspec.Struct, frozen=True, array_like=True):
-    """What a record says."""
+    """An idle queue, as its record says."""
 
     tail: int
     groups: dict[str, IdleGroup]
@@ -36,15 +36,15 @@ _decode = msgspec.msgpack.Decoder(IdleQueue).decode
 
 
 def write(packed: IdleQueue, *, is_counted: bool) -> bytes:
-    """The record."""
+    """Encode an idle queue."""
     return bytes((is_counted,)) + _encode(packed)
 
 
 def read(data: bytes) -> IdleQueue:
-    """Inverse of `write`."""
+    """Decode what `write` encoded."""
     return _decode(memoryview(data)[1:])
 
 
 def is_counted(data: bytes) -> bool:
-    """What `write` was told."""
+    """Whether the record has the counts of its topic."""
     return bool(data[0])

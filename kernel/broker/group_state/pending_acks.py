@@ -1,8 +1,8 @@
-"""How many groups have not acked each message of a queue: for queues that very many groups read.
+"""Pending acks: how many groups have not acked each message, for queues that very many groups read.
 
 An ordinary queue has one group or a few, and asks each of them. The reference list of a tree
-pattern may have ten thousand: there each message carries the number of groups that it is still
-owed to, 4 bytes a message, in pages of 256 that exist only while something in them is owed.
+pattern may have ten thousand: there each message carries the number of groups that have
+still to ack it, 4 bytes a message, in pages of 256 that exist only while one of them is pending.
 Derived from the groups' progress, so no part of snapshots.
 """
 
@@ -18,7 +18,7 @@ _ZEROS = bytes(4 * PAGE)
 
 _NO_PAGES: dict[int, array[int]] = {}
 _NO_TOTALS: dict[int, int] = {}
-"""Shared by the lists that nothing was owed of yet; never changed."""
+"""Shared by the lists that nothing is pending in yet; never changed."""
 
 
 class PendingAcks:
@@ -30,15 +30,15 @@ class PendingAcks:
         self.tail = tail
         self._pages = _NO_PAGES
         self._totals = _NO_TOTALS
-        """Sum of each page: it goes when nothing in it is owed."""
+        """Sum of each page: it goes when nothing in it is pending."""
 
     def extend(self, tail: int, groups: int) -> None:
-        """Messages up to `tail` were added, each owed to so many groups."""
+        """Messages up to `tail` were added, each to be acked by so many groups."""
         self.add(self.tail, tail, groups)
         self.tail = tail
 
     def add(self, start: int, end: int, groups: int) -> None:
-        """Messages of [start, end) are owed to so many groups more."""
+        """Messages of [start, end) are to be acked by so many groups more."""
         while start < end and groups:
             number = start >> PAGE_BITS
             stop = min(end, (number + 1) << PAGE_BITS)
@@ -54,8 +54,8 @@ class PendingAcks:
             start = stop
 
     def settle(self, start: int, end: int) -> list[tuple[int, int]]:
-        """One group is done with [start, end), which it was owed; (start, end) ranges of those
-        that nobody is owed any more.
+        """One group is done with [start, end), which it had not acked; (start, end) ranges
+        of those that everybody has acked now.
         """
         done: list[tuple[int, int]] = []
         for offset in range(start, end):
@@ -92,7 +92,7 @@ class PendingAcks:
         return page is not None and page[offset & 255] > 0
 
     def ranges(self) -> list[tuple[int, int]]:
-        """(start, end) ranges of what is owed, ascending."""
+        """(start, end) ranges of what is pending, ascending."""
         found: list[tuple[int, int]] = []
         for number in sorted(self._pages):
             base = number << PAGE_BITS
@@ -107,5 +107,5 @@ class PendingAcks:
 
     @property
     def floor(self) -> int:
-        """Nothing below it is owed (a page's precision). Pages are made in ascending order."""
+        """Nothing below it is pending (a page's precision). Pages are made in ascending order."""
         return next(iter(self._pages)) << PAGE_BITS if self._pages else self.tail

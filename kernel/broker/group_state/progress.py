@@ -1,4 +1,4 @@
-"""How far one consumer group has come in one queue: ack floor, acked ranges above it, attempts.
+"""The progress of one consumer group in one queue: ack floor, acked ranges above it, attempts.
 
 Every offset below `floor` is acked. Above it, acks are bits in one integer per page of 256
 offsets, attempts are kept for messages that failed at least once, and a page exists only while

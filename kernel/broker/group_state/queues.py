@@ -1,13 +1,13 @@
-"""The queues of a Raft group: those in use as objects, plain idle ones at rest (`idle_record`).
+"""The queues of a Raft group: those in use as objects, plain idle ones packed (`idle_record`).
 
-A queue as an object costs 600 bytes with what goes with it, at rest a hundred. Which of the two it
+A queue as an object costs 600 bytes with what goes with it, packed a hundred. Which of the two it
 is makes no difference to anybody: nothing here is state, and replicas may differ in it (ADR 14).
 
-    put, first use ──► live ──► (behind LIVE_MAX younger ones, plain, not `used`) ──► at rest
+    put, first use ──► live ──► (behind LIVE_MAX younger ones, plain, not `used`) ──► packed
                         ▲                                                                │
                         └───────────────────────────── get ◄─────────────────────────────┘
 
-A live queue is the same object until `idle_record` lays it down, so that whoever keeps one (a
+A live queue is the same object until `pack_idle` packs it, so that whoever keeps one (a
 dispatcher) must say so there. `peek` shows a queue that is only to be looked at, for the moment.
 The record of a topic's only queue stands in the topic, with its counts, so that it needs no key.
 """
@@ -42,7 +42,7 @@ class Queues:
         self.live: dict[QueueId, QueueState] = {}
         """Those that are objects, for loops that cannot afford a call each; `get` has them all."""
         self._records: dict[QueueId, bytes] = {}
-        """Those at rest whose topics have several queues."""
+        """Packed ones whose topics have several queues."""
         self._candidates: deque[QueueId] = deque()
         """Every live queue once, and some that are none any more; the one to look at next first."""
         self._come = 0
@@ -63,7 +63,7 @@ class Queues:
         return queue
 
     def _idle(self, ident: QueueId) -> bytes | None:
-        """The record of a queue at rest."""
+        """The record of a packed queue."""
         topic = self._topics.get(topic_of(ident))
         if topic is None or not topic.has_one_queue:
             return self._records.get(ident)
@@ -101,7 +101,7 @@ class Queues:
         self._come += 1
 
     def put_record(self, record: QueueRecord) -> bool:
-        """Take a queue of a snapshot, if it can lie at rest."""
+        """Take a queue of a snapshot, if it can be packed."""
         ident = QueueId(record.id)
         topic = self._topics[topic_of(ident)]
         if is_plain_record(record, topic):
@@ -148,14 +148,14 @@ class Queues:
             yield unpack(idle_record, ident, self._topics[topic_of(ident)])
 
     def idle_ids(self) -> Iterator[QueueId]:
-        """The queues at rest."""
+        """The packed queues."""
         for topic in self._topics.values():
             if topic.idle_record is not None:
                 yield topic.refs[0].id
         yield from self._records
 
     def records(self) -> Iterator[tuple[QueueId, IdleQueue]]:
-        """The queues at rest, as they lie."""
+        """The packed queues, as they lie."""
         for topic in self._topics.values():
             if topic.idle_record is not None:
                 yield topic.refs[0].id, read(topic.idle_record)

@@ -1,4 +1,4 @@
-"""What one Raft group knows: topics, queues, routers, and the clients whose retries it answers.
+"""The state of one Raft group: topics, queues, routers, and the clients whose retries it answers.
 
 Plain records, changed only by `machine`. Everything here is durable state, in snapshots and in
 the state hash.

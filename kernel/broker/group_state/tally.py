@@ -1,4 +1,4 @@
-"""What one counter of the metering holds."""
+"""A tally: what one counter of the metering holds."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Plain records, changed only by `machine` and what it is made of. A million topics may stand in one
 process: what many have in common is one object (`alike`), the definition is the very object that
-gateways in this process look up, and counts that rest are kept as their snapshot record.
+gateways in this process look up, and counts of idle queues are kept as their snapshot record.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ class TopicState:
 
     @property
     def id(self) -> TopicId:
-        """Its id."""
+        """The id of the topic."""
         return self.definition.id
 
     @property
     def tenant(self) -> str:
-        """Whose it is."""
+        """The tenant that the topic belongs to."""
         return self.definition.tenant
 
     @property
@@ -110,7 +110,7 @@ class TopicState:
 
     @property
     def options(self) -> TopicOptions:
-        """Its settings."""
+        """The settings of the topic."""
         return self.definition.options
 
     @property
@@ -120,7 +120,7 @@ class TopicState:
 
     @property
     def groups(self) -> dict[str, GroupOptions]:
-        """Its groups by name."""
+        """The consumer groups of the topic, by name."""
         return self.definition.groups
 
     @property

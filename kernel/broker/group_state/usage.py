@@ -1,4 +1,4 @@
-"""What was served of each topic, counted by the state machine: cumulative, for the bill.
+"""Usage: what was served of each topic, counted by the state machine. Cumulative, for the bill.
 
 Part of the state: in snapshots, in the state hash, the same after a replay. A counter never falls.
 What is counted, each message once, by the origin (`kernel.api.origins`) of the batch that asked:

@@ -1,4 +1,4 @@
-"""What messages may have beyond the plain, as bits of their run, and the columns of their values.
+"""Features of messages beyond the plain, as bits of their run, and the columns of their values.
 
 The low bits are features, which a run keeps in the index (`run_page`), with a column of values per
 feature. The high ones only say how the messages are counted (`usage`); they stand in commands.

@@ -1,4 +1,4 @@
-"""Why a message left its group, as commands and snapshots spell it."""
+"""Reasons why messages leave their group, as commands and snapshots spell them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A cut takes the keys of everything there is, which costs little, and then makes 
 after the other, whenever it is asked. What is about to change before its turn has come is kept as
 it was: `GroupState.changing` says so before each change (docs/design/storage.md#checkpoint).
 
-    a queue      a short one (`rest`) is its record at once; of others the pages of runs
+    a queue      an idle one (`pack`) is its record at once; of others the pages of runs
                  are listed, and the groups; a full page of runs never changes
     a group      its pages of progress are listed when it is about to get on, or when its turn has
                  come; a page that changes later is copied first (`Progress.cut`)

@@ -190,7 +190,7 @@ def _restore_queue(
 
 
 def _restore_pending_acks(queue: QueueState) -> None:
-    """Count anew what a reference list owes: it follows from the progress of its groups."""
+    """Count the pending acks of a reference list: it follows from the progress of its groups."""
     tail = queue.index.tail
     unacked = (each.unacked(0, tail) for each in queue.groups.values())
     queue.pending_acks = PendingAcks.of(tail, map(list, unacked))

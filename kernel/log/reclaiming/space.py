@@ -204,7 +204,7 @@ class Space:
         self.give_up(job)
 
     def give_up(self, job: InstallJob) -> None:
-        """It is over."""
+        """Forget an install that has ended."""
         if self._rewrite is job:
             self._rewrite = None
 

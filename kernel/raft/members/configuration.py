@@ -148,7 +148,7 @@ class _Draft:
         self.learners_next.discard(node)
 
     def update(self, node: int) -> None:
-        """Nothing."""
+        """Nothing changes: the member is there already."""
 
     def apply(self, changes: Sequence[Change]) -> None:
         for change in changes:

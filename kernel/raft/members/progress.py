@@ -23,7 +23,7 @@ STATE_NAMES: Final = ("probe", "replicate", "snapshot")
 
 
 class Progress:
-    """See the module's head."""
+    """What a leader knows of one member."""
 
     __slots__ = (
         "inflights",

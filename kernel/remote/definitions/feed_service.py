@@ -185,7 +185,7 @@ class FeedService:
         """A gateway has come: it says what it wants to hear."""
 
     def closed(self, channel: Channel) -> None:
-        """It is gone."""
+        """A gateway is gone: forget its feeds."""
         for feeds in self._feeds.values():
             feeds.pop(channel, None)
 

@@ -97,7 +97,7 @@ class IndexIs(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class IndexGone(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """It is gone."""
+    """A reference list is gone."""
 
     tenant: Name
     pattern: str

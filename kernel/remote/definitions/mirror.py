@@ -93,7 +93,7 @@ class _Router:
 
 
 class Mirror:
-    """See the module's head."""
+    """What one Raft group defines, as its leader has told it."""
 
     def __init__(self) -> None:
         self.topics: ByName[TopicInfo] = ByName()
@@ -102,7 +102,7 @@ class Mirror:
         self.indexes: dict[tuple[str, str], QueueRef] = {}
 
     def take(self, item: wire.Item, hears: Sequence[Hears]) -> None:
-        """Something has been told."""
+        """Apply what a feed has told."""
         if isinstance(item, things.TopicIs):
             self._put_topic(item.topic, hears)
         elif isinstance(item, wire.TopicGone):

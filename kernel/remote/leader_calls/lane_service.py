@@ -89,10 +89,10 @@ class _Gone:
         self.held: set[int] = set()
 
     def grant(self, messages: int) -> None:
-        """It takes nothing."""
+        """Ignored: it takes nothing."""
 
     def cancel(self) -> None:
-        """It is over."""
+        """Nothing to end."""
 
 
 _GONE = _Gone()

@@ -222,7 +222,7 @@ class RemoteLeaders:
                 if self._started:
                     self._dialers[node].start()
 
-    # --- courier.Link -----------------------------------------------------------------------
+    # --- request_pipeline.LeaderLink --------------------------------------------------------
 
     def send(self, group: RaftGroup, attempt: Attempt, answer: Done) -> None:
         """Have the attempt made by the group's leader (hot)."""

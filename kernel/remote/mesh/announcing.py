@@ -75,7 +75,7 @@ class AnnouncingFigures:
 
 
 class Announcer:
-    """See the module's head."""
+    """Tells other processes what lives in this one, and what changes of it."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Announcer:
 
     @property
     def announced(self) -> int:
-        """Things that live here."""
+        """How many things that live here others are told of."""
         state = self._state
         return len(state.topic_names) + len(state.routers) + self._routes + len(self._tree.watched)
 

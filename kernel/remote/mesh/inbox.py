@@ -58,7 +58,7 @@ class Process(served_consumers.Process, Protocol):
 
 
 class Inboxes:
-    """See the module's head."""
+    """Takes in what other processes send to the memory of this one."""
 
     def __init__(self, process: Process, clock: Clock, forget_ms: int) -> None:
         """`forget_ms`: a sender that was not heard for so long has given its links up."""

@@ -66,7 +66,7 @@ class Link:
 
     @property
     def frames(self) -> int:
-        """On their way."""
+        """Frames that are on their way."""
         return len(self._frames)
 
     @property

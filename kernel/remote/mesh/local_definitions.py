@@ -1,4 +1,5 @@
-"""Volatile topics, routers and routes of a gateway without a store, from their making to their end.
+"""Transient topics, routers and routes of a gateway without a store, from their making to their
+end.
 
     administer -> one change of a name at a time -> name reserved -> transient group
                                                         |  topic_changed, route_changed ...
@@ -48,7 +49,7 @@ from ...store.transient import TransientGroup
 from .remote_process import Key
 
 TOPICS_MAX = 100_000
-"""Volatile topics of one process: each takes some 2 KB here and in every process that knows of it.
+"""Transient topics of one process: each takes some 2 KB here and in every process that knows of it.
 One more is refused with LIMIT_EXCEEDED."""
 
 Reserve = Callable[[str, str, str], AbstractAsyncContextManager[None]]
@@ -70,7 +71,7 @@ class Heard(Protocol):
     """Who else wants to know what changes here (`mesh`)."""
 
     def changed(self, *keys: Key) -> None:
-        """Volatile topics, routers that are kept here, or halves of some, or routes from them have
+        """Transient topics, routers that are kept here, or halves of some, or routes from them have
         come, changed or gone.
         """
 

@@ -31,7 +31,7 @@ AGAIN_SECONDS = 0.05
 
 
 class Names:
-    """See the module's head."""
+    """The names that this gateway has taken, or asks for."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@
       PULL (number, queue, messages)    ---->  answer: columns of messages, and how many are left
       STEER (number, what, messages)    ---->  more credit, cancel, or its session is over
       SETTLE (number, how, offsets)     ---->  answer, if called: offsets that it does not hold
-             <----  LENT: messages for a consumer
+             <----  HANDED_OVER: messages for a consumer
              <----  GONE: a consumer has ended
 
 All of it goes in one lane of one connection, so in order. When that breaks, the consumer ends, and
@@ -80,7 +80,7 @@ class Settle(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HandedOver(msgspec.Struct, frozen=True, array_like=True):
-    """Head of a LENT, and of the answer of a PULL; bodies: the slots."""
+    """Head of a HANDED_OVER, and of the answer of a PULL; bodies: the slots."""
 
     number: U64
     offsets: list[U64]
@@ -109,7 +109,7 @@ def encode_handed_over(
     slots: Sequence[bytes],
     ready: int = 0,
 ) -> list[bytes]:
-    """A LENT, or the answer of a PULL."""
+    """A HANDED_OVER, or the answer of a PULL."""
     counts = None if attempts is None else list(attempts)
     return message_of(
         HandedOver(number, list(offsets), counts, list(map(len, slots)), ready), *slots
@@ -122,7 +122,7 @@ def encode_gone(number: int, error: KernelError) -> list[bytes]:
 
 
 def decode_handed_over(payload: bytes) -> tuple[HandedOver, list[bytes]]:
-    """A LENT or GONE, or the answer of a PULL, and its slots. Raises WireError."""
+    """A HANDED_OVER or GONE, or the answer of a PULL, and its slots. Raises WireError."""
     head, reader = split(payload, _handed_over)
     count = len(head.offsets)
     if len(head.lengths) != count or (head.attempts is not None and len(head.attempts) != count):

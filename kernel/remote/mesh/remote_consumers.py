@@ -2,7 +2,7 @@
 end).
 
     attach -> ATTACH ~~> a consumer there;  grant, settle, cancel follow in order
-           <~~ LENT     -> sink.deliver
+           <~~ HANDED_OVER -> sink.deliver
 
 A consumer ends when the other gateway cannot be reached any more, even if for a moment: what it
 held has returned there, and comes again as redelivered.
@@ -147,7 +147,7 @@ def _single(topic: TopicInfo) -> QueueId:
 
 
 class RemoteConsumers:
-    """See the module's head."""
+    """The consumers of this gateway of topics that live in others."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -276,7 +276,7 @@ class RemoteConsumers:
     # --- What the other gateways say --------------------------------------------------------
 
     def told(self, channel: Channel, payload: bytes) -> None:
-        """LENT or GONE. Raises RpcError."""
+        """HANDED_OVER or GONE. Raises RpcError."""
         try:
             head, slots = wire.decode_handed_over(payload)
         except WireError as error:

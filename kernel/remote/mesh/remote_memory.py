@@ -1,13 +1,13 @@
 """What lives in the memory of other processes, as this one knows it: they tell, look-ups show it.
 
-    ANNOUNCE -> guest: what it has -> topology: topics, routers, routes, live routes
-    publish  -> pseudo-group of the guest -> link -> FRAME
+    ANNOUNCE -> remote process: what it has -> topology: topics, routers, routes, live routes
+    publish  -> pseudo-group of the process -> link -> FRAME
 
 Whoever is told can reach the teller by the same connection, so what is known here can be published
-to. Each process that tells something, a *guest*, gets a pseudo-group; the ids of its topics are
-rewritten to that, so that batches, caches and look-ups treat it as one group more.
+to. Each process that tells something, a `RemoteProcess`, gets a pseudo-group; the ids of its topics
+are rewritten to that, so that batches, caches and look-ups treat it as one group more.
 
-A guest whose connection breaks is kept for GONE_MS, as sessions' leases are: what is published to
+One whose connection breaks is kept for GONE_MS, as sessions' leases are: what is published to
 it waits, in bounded memory. Then, or as soon as stores tell that it is gone, all that it has told
 goes, and what was on its way fails with UNAVAILABLE: publishes under way are refused, later ones
 find no topic.
@@ -169,7 +169,7 @@ class RemoteMemory:
     # --- sections.Section -------------------------------------------------------------------
 
     def opened(self, channel: Channel, peer: Hello) -> None:
-        """A process has come; it becomes a guest when it tells something."""
+        """A process has come; it becomes a remote process when it tells something."""
 
     def closed(self, channel: Channel) -> None:
         """A connection is over; the process may come back."""
@@ -182,7 +182,7 @@ class RemoteMemory:
             remote_process.lost_ms = self._clock.monotonic_ms()
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
-        """DONE, LENT."""
+        """DONE, HANDED_OVER."""
         remote_process = self._by_channel.get(channel)
         if method == HANDED_OVER and self.remote_consumers is not None:
             self.remote_consumers.told(channel, payload)
@@ -313,7 +313,7 @@ class RemoteMemory:
             topology.tree.add_forwarder(tenant, name, remote_process)
 
     def _forget(self, remote_process: RemoteProcess, key: Key) -> None:
-        """A thing is gone; one of another guest with that name comes to light."""
+        """A thing is gone; one of another process with that name comes to light."""
         if key not in remote_process.known:
             return
         thing = remote_process.known.pop(key)

@@ -67,7 +67,7 @@ class RemoteMemoryLeader:
     # --- What is refused --------------------------------------------------------------------
 
     def transact(self, identity: Identity, what: Together, done: Done, origin: int) -> None:
-        """Refused."""
+        """Refused: what lives in the memory of another process has no log."""
         self._loop.call_soon(done, (elsewhere(),))
 
     def prepare(
@@ -78,18 +78,18 @@ class RemoteMemoryLeader:
         parts: Sequence[bytes],
         done: Done,
     ) -> None:
-        """Refused."""
+        """Refused: what lives in the memory of another process has no log."""
         self._loop.call_soon(done, (elsewhere(),))
 
     def propose(self, change: commands.Control, identity: Identity, done: Done | None) -> None:
-        """Refused."""
+        """Refused: what lives in the memory of another process has no log."""
         if done is not None:
             self._loop.call_soon(done, elsewhere())
 
     def propose_all(
         self, changes: Sequence[commands.Control], identity: Identity, done: Done
     ) -> None:
-        """Refused."""
+        """Refused: what lives in the memory of another process has no log."""
         self._loop.call_soon(done, elsewhere())
 
     def change_leases(
@@ -101,13 +101,13 @@ class RemoteMemoryLeader:
         done: Done,
         origin: int,
     ) -> None:
-        """Refused."""
+        """Refused: what lives in the memory of another process has no log."""
         self._loop.call_soon(done, elsewhere())
 
     def purge(
         self, queue: QueueId, group: str, identity: Identity, done: Done, *, in_flight: bool
     ) -> None:
-        """Refused."""
+        """Refused: what lives in the memory of another process has no log."""
         self._loop.call_soon(done, elsewhere())
 
     async def span(self, queue: QueueId) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Volatile topics of this gateway that are consumed at others (`remote_consumers` is their end).
+"""Transient topics of this gateway that are consumed at others (`remote_consumers` is their end).
 
 Each consumer elsewhere has one here, with a session of its own. It ends with the connection: what
 it holds returns, as redelivered.
@@ -136,7 +136,7 @@ class _Answer:
 
 
 class ServedConsumers:
-    """See the module's head."""
+    """The consumers of other gateways of topics that live here."""
 
     methods = frozenset((wire.ATTACH, wire.PULL, wire.STEER, wire.SETTLE))
 
@@ -149,7 +149,7 @@ class ServedConsumers:
 
     @property
     def count(self) -> int:
-        """Consumers elsewhere."""
+        """How many consumers of other gateways are served here."""
         return sum(map(len, self._served.values()))
 
     def closed(self, channel: Channel) -> None:
@@ -161,7 +161,7 @@ class ServedConsumers:
             served.over()
 
     async def stop(self) -> None:
-        """Nothing is lent any more."""
+        """No consumer elsewhere is served any more."""
         for channel in list(self._served):
             self.closed(channel)
         await asyncio.gather(*self._tasks, return_exceptions=True)

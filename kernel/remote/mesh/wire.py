@@ -73,7 +73,7 @@ User = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
 
 
 class TopicGone(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """It is gone."""
+    """A topic is gone."""
 
     tenant: Name
     name: Name

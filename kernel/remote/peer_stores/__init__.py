@@ -1,1 +1,6 @@
-"""What stores ask of each other: commands of groups that another one leads, and questions."""
+"""What stores ask of each other: commands of groups that another one leads, and questions (ADR 11).
+
+- `remote_peer_stores`: the port `requests.peer_stores`, over the network
+- `peer_stores_service`, `peer_stores_wire`: who answers; as bytes
+- `mixed_link`: to groups that are led here directly, to others over the network
+"""

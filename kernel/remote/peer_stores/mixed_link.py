@@ -6,7 +6,7 @@ over the connections to other stores.
 
 When leadership moves while something is unanswered, what is sent the new way could overtake it. So
 that fails, unsent, and the request pipeline sends everything again in the old order
-(`courier.Link`).
+(`request_pipeline.LeaderLink`).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ with UNAVAILABLE."""
 
 
 class RemotePeerStores:
-    """See the module's head."""
+    """Asks the other stores of the cluster over their connections."""
 
     def __init__(
         self, local: LocalStore, leaders: RemoteLeaders, clock: Clock, random: Random

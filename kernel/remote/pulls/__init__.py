@@ -1,1 +1,5 @@
-"""Pulls: a receive of a gateway is carried out by the leaders of the queues."""
+"""Pulls: a receive of a gateway is carried out by the leaders of the queues.
+
+- `pulls`, `service`, `wire`: the gateway's side, the store's side, as bytes
+- `lost_leases`: leases whose answer may have died with the last leader
+"""

@@ -1,1 +1,9 @@
-"""Push streams: a consumer of a gateway has a stream at the leader of each of its queues."""
+"""Push streams: a consumer of a gateway has a stream at the leader of each of its queues.
+
+- the gateway's side: `streams`, `parts` (one consumer, its queues and credit), `stream_batches`
+  (what is sent in one turn of the loop), `pulls` (receives for a session)
+- the store's side: `service`, `gateways` (who consumes), `settling`, `takes` (receives for a
+  session)
+- `claims`: how long a new leader waits for what gateways hold
+- `wire`: as bytes
+"""

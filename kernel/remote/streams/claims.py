@@ -16,7 +16,7 @@ from .gateways import ConsumingGateway
 
 
 class ClaimWindows:
-    """See the module's head."""
+    """The times within which gateways may claim what they hold, by group."""
 
     def __init__(
         self,

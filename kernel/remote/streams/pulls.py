@@ -120,7 +120,7 @@ class _Pull:
         return not self.done.done()
 
     def took(self, ready: int, error: KernelError | None) -> None:
-        """It is over."""
+        """The pull has been answered."""
         self.part.question = None
         self.part.sink = _NOBODY
         self.part.pool.left = 0
@@ -130,7 +130,7 @@ class _Pull:
 
 
 class SessionPulls:
-    """See the module's head."""
+    """The pulls of the sessions of this gateway."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

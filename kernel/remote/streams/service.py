@@ -324,7 +324,7 @@ class StreamService(Unconcerned):
         if consumer is not None and consumer.ended and not consumer.held:
             self._forget(stream)
 
-    # --- Turns ------------------------------------------------------------------------------
+    # --- Stream batches ---------------------------------------------------------------------
 
     def _stream_batch(self, channel: Channel, turn: stream_wire.StreamBatch) -> None:
         gateway = self._gateway(channel)

@@ -27,7 +27,7 @@ TAKEN_SECONDS = 0.02
 
 
 class Settling:
-    """See the module's head."""
+    """Carries out what gateways settle."""
 
     def __init__(self, store: Store, settled: Callable[[GatewayStream], None]) -> None:
         """`settled(stream)` is called when something of a stream has been settled."""

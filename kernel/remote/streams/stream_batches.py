@@ -1,5 +1,5 @@
 """What a gateway's streams say to stores: gathered while a turn of the loop lasts, then sent, one
-TURN for a store (`wire`).
+STREAM_BATCH for a store (`wire`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Outgoing:
 
 
 class StreamBatches:
-    """See the module's head."""
+    """Gathers what is to be sent to each store until the turn of the loop is over."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ A store says which groups it serves. All parts of such a group are attached ther
 hold, then CLAIMED says that these are all. What has been settled and is not known to be applied is
 claimed too, and settled again; a RETURN is not: what nobody claims is ready again by itself.
 
-What a turn of the loop brings goes out together when it is over (`turns`).
+What a turn of the loop brings goes out together when it is over (`stream_batches`).
 
 Surplus (more than the credit left) goes back with a RETURN that is answered. The store has no
 credit until then, and what comes before the answer goes back as well: so nothing overtakes.
@@ -70,7 +70,7 @@ class Streams:
         return len(self._parts)
 
     def parts(self) -> Iterable[Part]:
-        """Those."""
+        """Every stream, as the part of a consumer that it serves."""
         return self._parts.values()
 
     def stop(self) -> None:
@@ -337,11 +337,11 @@ class Streams:
     # --- What stores say --------------------------------------------------------------------
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
-        """A store asks nothing."""
+        """Never: a store asks nothing in this section."""
         raise RpcError(f"method {method} is not asked of gateways")
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
-        """A store says something."""
+        """A store has sent a message."""
         try:
             self._told(channel, method, payload)
         except WireError as error:
@@ -485,7 +485,7 @@ class Streams:
             part.sink.consumer_ended(part, error)
 
     def _took(self, channel: Channel, head: stream_wire.Took) -> None:
-        """A pull is over."""
+        """A pull has been answered."""
         part = self._parts.get(head.stream)
         if part is None or part.channel is not channel:
             return

@@ -41,7 +41,7 @@ class _Take:
         self._loop.call_soon(self._finish, self)
 
     def close(self) -> None:
-        """It is over."""
+        """The pull has ended."""
         self.pull.close(keep=True)
         self.stream.take = None
         if self.stream.consumer is not None:
@@ -54,7 +54,7 @@ class _Take:
 
 
 class Takes:
-    """See the module's head."""
+    """Pulls of sessions that wait at this store."""
 
     def __init__(
         self, sink: ConsumerSink, deliver: Callable[[GatewayStream, Handed], None]

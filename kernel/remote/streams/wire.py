@@ -2,8 +2,8 @@
 
     gateway -> store, all in the control lane, and so in order:
     ATTACH    streams, with what the gateway holds of them already
-    TURN      what a turn of the gateway's loop brought: credit, acks, settlements, cancellations,
-              pulls
+    STREAM_BATCH  what a turn of the gateway's loop brought: credit, acks, settlements,
+              cancellations, pulls
     CLAIMED   every stream of a Raft group has been attached: nothing more is claimed
     LEFT      the gateway ends: it claims nothing any more
 
@@ -99,7 +99,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StreamBatch(msgspec.Struct, frozen=True, array_like=True):
-    """A TURN; carried out in this order."""
+    """A STREAM_BATCH; carried out in this order."""
 
     credits: list[tuple[U64, I32]]
     """More credit of pools, or less."""
@@ -113,7 +113,7 @@ class StreamBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True):
-    """A CLAIMED."""
+    """The answer CLAIMED to what a gateway claims."""
 
     group: U16
     term: U64
@@ -150,7 +150,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def error(self) -> KernelError:
-        """Why."""
+        """The error that ended the stream."""
         return error_named(self.code, self.message)
 
 
@@ -174,7 +174,7 @@ class Took(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode(head: object) -> list[bytes]:
-    """A message without bodies."""
+    """Encode a message without bodies."""
     return message_of(head)
 
 
@@ -202,7 +202,7 @@ def decode(decoder: msgspec.msgpack.Decoder[_T], payload: bytes) -> _T:
 
 
 def decode_stream_batch(payload: bytes) -> StreamBatch:
-    """A TURN. Raises WireError."""
+    """Decode a STREAM_BATCH. Raises WireError."""
     turn = decode(turns, payload)
     for block in turn.blocks:
         if any(each.how is Settlement.SKIP for each in block.settles):

@@ -42,7 +42,7 @@ class _Group:
 
 
 class ListWaits:
-    """See the module's head."""
+    """The lists that subscribers of this gateway wait for."""
 
     def __init__(self, leaders: RemoteLeaders) -> None:
         self._leaders = leaders

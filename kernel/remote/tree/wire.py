@@ -63,7 +63,7 @@ class Retained(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RetainedPage(msgspec.Struct, frozen=True, array_like=True):
-    """Some of them."""
+    """Some of the retained messages asked for."""
 
     found: list[tuple[str, U64, bytes]]
     """(name, age in ms, slot), by name."""

@@ -1,4 +1,4 @@
-"""Which file system holds a path: what a disk may be asked for depends on it."""
+"""The file system that holds a path: what a disk may be asked for depends on it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 - `topic_room`: limited topics that refuse what is new
 - `transacting`, `half_keeper`: transactions; half messages, and who is asked about them
 - `dead_letters`: sends dead letters to the groups of their targets
-- `name_matching`: which lists a message to a tree name gets into
+- `name_matching`: which lists a message to a tree name gets into (ADR 10)
 - `retained_reading`: retained messages, for whoever asks
 - `group_use`: when a consumer group was last used
 """

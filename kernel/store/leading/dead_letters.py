@@ -6,12 +6,12 @@ applied, and so fdatasynced, its copy. A crash in between repeats the send; the 
 repeat, since the item's number is the sequence of a client that is never forgotten
 (docs/design/delivery.md#attempts-and-dead-letters).
 
-A letter aimed straight at a topic that does not exist waits in the outbox until there is one of
-that name. Staying in the source queue, as on AWS, could only serve the reason "attempts": what has
-expired, overflowed or been rejected must leave its queue in any case; and whoever deletes a queue
-of dead letters just while one is on its way would still lose it. What waits is counted, and bounded
-by WAITING_MAX: beyond it letters are dropped and counted. A letter to a router that does not exist,
-or that leads nowhere, is dropped, as its owner expects of a router without routes.
+A dead letter aimed straight at a topic that does not exist waits in the outbox until there is one
+of that name. Staying in the source queue, as on AWS, could only serve the reason "attempts": what
+has expired, overflowed or been rejected must leave its queue in any case; and whoever deletes a
+queue of dead letters just while one is on its way would still lose it. What waits is counted, and
+bounded by WAITING_MAX: beyond it dead letters are dropped and counted. One to a router that does
+not exist, or that leads nowhere, is dropped, as its owner expects of a router without routes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Surroundings(Protocol):
         """Have a command with an identity carried out in a group, once."""
 
     def publish_dead_letter(self, topics: tuple[TopicInfo, ...], dead_letter: bytes) -> None:
-        """Store a letter that is in no outbox."""
+        """Store a dead letter that is in no outbox."""
 
 
 class Outboxes(Protocol):
@@ -137,11 +137,11 @@ class DeadLetterSender:
         self._outboxes: dict[RaftGroup, _Outbox] = {}
         self._stopped = False
         self.dropped = 0
-        """Letters dropped because WAITING_MAX others waited for a topic to exist."""
+        """Dead letters dropped because WAITING_MAX others waited for a topic to exist."""
 
     @property
     def waiting(self) -> int:
-        """Letters that wait for their topic to exist."""
+        """Dead letters that wait for their topic to exist."""
         return sum(each.waiting_count for each in self._outboxes.values())
 
     async def stop(self) -> None:
@@ -180,7 +180,7 @@ class DeadLetterSender:
 
     def topic_appeared(self, tenant: str, name: str) -> None:
         """Send what has waited for the topic, each under a new number: the target may have come
-        too far to tell by the old one that it does not have the letter yet.
+        too far to tell by the old one that it does not have the dead letter yet.
         """
         for group, outbox in self._outboxes.items():
             numbers = outbox.waiting.pop((tenant, name), ())
@@ -198,7 +198,8 @@ class DeadLetterSender:
 
     def refused(self, topic: TopicInfo, slot: bytes) -> None:
         """A full topic has refused a message: dead-letter it, at most once (it is in no outbox; its
-        publisher hears of the refusal). A letter that comes back to where it has been is dropped.
+        publisher hears of the refusal). A dead letter that comes back to where it has been is
+        dropped.
         """
         target = topic.groups[DEFAULT_GROUP].dead_letter
         if target is None or self._stopped:
@@ -228,7 +229,7 @@ class DeadLetterSender:
             )
 
     def _key(self, item: OutboxItem, message: Message) -> str:
-        """The key a letter is sent with."""
+        """The key a dead letter is sent with."""
         if item.target.key is not None:
             return item.target.key
         origins = self._client.origins
@@ -275,7 +276,7 @@ class DeadLetterSender:
     def _targets(
         self, item: OutboxItem, key: str, message: Message
     ) -> tuple[TopicInfo, ...] | None:
-        """Topics that get the letter; None if it has to wait for its topic to exist."""
+        """Topics that get the dead letter; None if it has to wait for its topic to exist."""
         topology = self._client.topology
         if item.target.router is None:
             topic = topology.topics.get((item.tenant, key))
@@ -396,7 +397,7 @@ def _encode_dead_letter(
 ) -> bytes:
     """The slot of the dead letter: the message with one more entry of history, without TTL, and
     with the age that it has by now. Its deduplication id, which tells repeated sends to the topic
-    it comes from, must not make it a duplicate of another topic's letter.
+    it comes from, must not make it a duplicate of another topic's dead letter.
     """
     count = 1
     earlier: list[dict[str, object]] = []

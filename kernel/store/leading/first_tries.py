@@ -1,5 +1,5 @@
-"""Which batches a leader has let into the log before: what comes again is never stored behind what
-came after it.
+"""First tries: which batches a leader has let into the log before. What comes again is never stored
+behind what came after it.
 
 A request pipeline sends everything unanswered again, oldest first, to whoever leads then
 (`request_pipeline`). Most of it hears what its first try came to. A batch that was refused has left

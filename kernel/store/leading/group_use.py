@@ -1,4 +1,4 @@
-"""When a consumer group was last used, noted in the log for consumers that find nothing."""
+"""The last use of consumer groups, noted in the log for consumers that find nothing."""
 
 from __future__ import annotations
 

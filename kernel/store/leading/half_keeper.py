@@ -1,5 +1,5 @@
-"""What the leaders of half messages do in a store: they see that there are not too many, and ask
-producers for their outcome (see `transactions`).
+"""Half messages at their leaders: there are never too many, and producers are asked for their
+outcome (see `transactions`).
 
 The limits are kept at the leader that takes a half message in, over all groups: of those that it
 follows it knows what it has applied, so that messages which other leaders take in at the same

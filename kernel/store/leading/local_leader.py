@@ -334,7 +334,7 @@ class LocalLeader:
         return _found(self._replica.state.queues.get(queue))
 
     def _shown(self, queue: QueueId) -> QueueState:
-        """A queue to be looked at in this turn, left at rest if it is."""
+        """A queue to be looked at in this turn, left packed if it is."""
         return _found(self._replica.state.queues.peek(queue))
 
 

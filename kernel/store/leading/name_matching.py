@@ -1,4 +1,5 @@
-"""Which reference lists a message gets into that is published to a name of the topic tree (ADR 10).
+"""Name matching at a leader: which reference lists a message to a name of the topic tree gets into
+(ADR 10).
 
 A gateway without a store does not know the lists: it sends the name, and the leader of the name's
 group looks them up in what it has applied. Whoever was told that it is subscribed has a list that

@@ -54,11 +54,11 @@ class Slots:
         return self._bytes
 
     def slot(self, number: int) -> bytes:
-        """One of them."""
+        """One message of the batch."""
         return self._join()[self._ends[number] : self._ends[number + 1]]
 
     def body_bytes(self, number: int) -> int:
-        """Bytes of its body."""
+        """Length of the body of one message."""
         joined = self._join()
         size: int = LENGTHS.unpack_from(joined, self._ends[number] + LENGTHS_AT)[0]
         return size

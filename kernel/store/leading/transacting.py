@@ -1,4 +1,4 @@
-"""What a leader does with a transaction (see `atomic`): it decides, the log records.
+"""Transactions at their leader (see `atomic`): it decides, the log records.
 
 A transaction is one batch of one entry: a GUARD that names every timed lease it counts on, then its
 messages, settlements and changes. Apply carries out what stands behind a GUARD only if all of it

@@ -23,7 +23,7 @@ _CONTEXT = struct.Struct("<IQQ")
 
 
 class Awaited:
-    """See the module's head."""
+    """Waits until this node has applied so much of a group."""
 
     def __init__(
         self,

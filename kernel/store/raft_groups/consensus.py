@@ -109,7 +109,7 @@ class ConsensusHost(Host[Replica], LeaderHost, Protocol):
 
 
 class Consensus:
-    """See the module's head."""
+    """The Raft groups that this node is a member of."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class Consensus:
         return True
 
     def unseal(self, group: RaftGroup) -> None:
-        """Go on."""
+        """Let a sealed group go on."""
         self._sealed.discard(group)
 
     def install(self, received: Received) -> None:

@@ -49,7 +49,7 @@ from ..snapshots.transfer import Ask, Plea, PleaPart, SnapshotReceiver, plead
 from .member import Member
 
 FIRST_PLEA_MS = 2_000
-"""A store that has just started lets its disk and its connections come to rest."""
+"""A store that has just started lets its disk and its connections settle."""
 
 PLEA_MS = 1_000
 """Between two pleas: what the leader does meanwhile takes a round trip, or a checkpoint."""
@@ -182,7 +182,7 @@ class Healing:
             self.members_changed()
 
     def members_changed(self) -> None:
-        """A voter again?"""
+        """Healed are the groups in which this node is a voter again."""
         for group in list(self.patients):
             members = self._groups.members[group].core.tracker.members
             if group not in self.silent and self._node in members.voters:

@@ -1,4 +1,4 @@
-"""What a node has of one Raft group: core, log, state, and while it leads, the leader.
+"""A member of one Raft group on this node: core, log, state, and while it leads, the leader.
 
 follower:   the state follows the log; nobody is served from here
 leader:     `lead` begins a term with LEADER_START; once that is applied, clients are served

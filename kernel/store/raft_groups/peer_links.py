@@ -244,7 +244,7 @@ class PeerLinks:
         self._roles.refused = ""
 
     def closed(self, channel: Channel, reason: str) -> None:
-        """It is gone."""
+        """A connection is gone."""
         for node, known in list(self._channels.items()):
             if known is channel:
                 del self._channels[node]

@@ -25,11 +25,11 @@ class Alone:
     """`Peers` of a store without others."""
 
     def send(self, group: int, message: Message) -> None:
-        """There is nobody."""
+        """Nothing is sent: there is no other store."""
 
     def flush(self) -> None:
-        """There is nobody."""
+        """Nothing is sent: there is no other store."""
 
     async def ask(self, node: int, question: bytes) -> bytes:
-        """There is nobody."""
+        """Nothing is asked: there is no other store."""
         raise KernelError(Code.UNAVAILABLE, f"no node {node}")

@@ -1,16 +1,16 @@
-"""Groups in which nothing happens rest: they stop ticking, and say nothing.
+"""Groups in which nothing happens become quiescent: they stop ticking, and say nothing.
 
-    awake ── level for LEVEL_TICKS: the leader asks ── all have answered ──► at rest (leader)
+    awake ── level for LEVEL_TICKS: the leader asks ── all have answered ──► quiescent (leader)
       ▲                  │ HEARTBEAT with "rest", and its answer
-      │                  └── has everything, knows it committed ───────────► at rest (follower)
+      │                  └── has everything, knows it committed ───────────► quiescent (follower)
       └── any message of the group, anything to do here, a node that is silent
 
-Whoever shares a resting group sends its node one beat a tick, however many groups there are: that
+Whoever shares a quiescent group sends its node one beat a tick, however many groups there are: that
 stands for the heartbeats of all of them. A leader that misses a node's beats, and a follower that
 misses its leader's, wakes the groups concerned with the silence counted, so that an election comes
-no later than without rest. A follower that is woken by anybody else tells its leader, which may be
-at rest: nobody campaigns against a leader that lives. None of this bears on safety: a group at rest
-is one whose members hear nothing for a while, which Raft allows at any time.
+no later than otherwise. A follower that is woken by anybody else tells its leader, which may be
+quiescent: nobody campaigns against a leader that lives. None of this bears on safety: a quiescent
+group is one whose members hear nothing for a while, which Raft allows at any time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BEATS = RaftGroup(0xEFFF)
 """Stands for the group in the beats of a node; no group has such a number."""
 
 LEVEL_TICKS = 10
-"""A group rests when nothing has happened in it for so long, 1.5 s: to rest and wake costs a
-message each way to each member."""
+"""A group becomes quiescent when nothing has happened in it for so long, 1.5 s: that and waking up
+cost a message each way to each member."""
 
 SILENT_TICKS = 3
 """A node is silent that has sent nothing for more ticks than these."""
@@ -36,7 +36,7 @@ _QUIESCE = b"rest"
 
 
 class Quiescence:
-    """The groups of one node that rest."""
+    """The quiescent groups of one node."""
 
     def __init__(self, node: int, peers: Peers, stirred: Callable[[Member, int], None]) -> None:
         """`stirred(member, ticks)`: a member wakes, after so many ticks of silence."""
@@ -49,11 +49,12 @@ class Quiescence:
         self._heard: dict[int, int] = {}
         """When each node was heard of last."""
         self._sharing_nodes: dict[int, None] = {}
-        """Nodes that share a resting group."""
+        """Nodes that share a quiescent group."""
         self._level: dict[Member, tuple[int, int]] = {}
         """Groups led here in which all have everything: since when, and the last index."""
         self._asked: dict[Member, tuple[bytes, set[int]]] = {}
-        """Groups that are to rest: the context of the question, and who has not answered."""
+        """Groups that are to become quiescent: the context of the question, and who has not
+        answered."""
         self._questions = 0
 
     def tick(self, elapsed: int) -> None:
@@ -80,11 +81,11 @@ class Quiescence:
         """A message of a node has come."""
         self._heard[node] = self._now
 
-    # --- To rest ----------------------------------------------------------------------------
+    # --- Becoming quiescent -----------------------------------------------------------------
 
     def spares(self, member: Member) -> bool:
-        """Whether a member has no tick now: it rests, or is about to ask its followers whether
-        they will. A heartbeat beside the question might come after it, and wake them.
+        """Whether a member has no tick now: it is quiescent, or is about to ask its followers
+        whether they will be. A heartbeat beside the question might come after it, and wake them.
         """
         if member in self.quiescent:
             return True
@@ -109,7 +110,7 @@ class Quiescence:
         return True
 
     def note(self, member: Member, message: Message) -> None:
-        """The core has had a message: a question whether to rest, or the answer?"""
+        """The core has had a message: a question whether to be quiescent, or the answer?"""
         if not message.context.startswith(_QUIESCE):
             return
         core = member.core
@@ -136,7 +137,7 @@ class Quiescence:
     # --- To wake ----------------------------------------------------------------------------
 
     def wake(self, member: Member, *, by: int = 0, silence: int = 0) -> None:
-        """A resting group has something to do: a message of node `by` has come, or (0) there is
+        """A quiescent group has something to do: a message of node `by` has come, or (0) there is
         something here, or a node was silent for so many ticks.
         """
         del self.quiescent[member]

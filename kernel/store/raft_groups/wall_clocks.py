@@ -1,4 +1,4 @@
-"""What time it is, by a majority of a group's members: asked by a leader whose clock is far away.
+"""The wall clock of a majority of a group's members: asked by a leader whose own is far away.
 
 At an election a clock that is more than a minute ahead of the log is either wrong, or the only one
 that knows how long everybody was down. Until that is known the leader stamps nothing, so that no

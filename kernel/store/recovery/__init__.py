@@ -1,4 +1,4 @@
-"""What a data directory holds at a start, and what is damaged or lost.
+"""What a data directory holds at a start, and what is damaged or lost (ADR 15).
 
 - `recovering`, `replaying`: journal and states, as far as committed
 - `damage`: what is damaged, and whether it may be given up; `examination`: `weir doctor`

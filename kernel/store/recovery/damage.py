@@ -1,4 +1,4 @@
-"""What of a data directory is damaged, and whether that may be given up: others must have it."""
+"""Damage of a data directory, and whether it may be given up: others must have what is lost."""
 
 from __future__ import annotations
 

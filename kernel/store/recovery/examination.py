@@ -1,4 +1,4 @@
-"""What of a data directory is damaged, found without changing any of it: `weir doctor`.
+"""Examination of a data directory for damage, without changing any of it: `weir doctor`.
 
 Looks at everything that a start looks at, and besides reads every entry that messages stand in.
 """
@@ -51,7 +51,7 @@ class Examination:
     """Segments in which records are lost that no snapshot has applied."""
 
     def note(self, where: str, what: str, lost: str, *, repairable: bool) -> None:
-        """One more."""
+        """Keep one finding."""
         self.findings.append(Finding(where, what, lost, repairable))
 
 

@@ -1,4 +1,5 @@
-"""What this store has given up: files in `lost/`, for whoever operates it to see, keep and remove.
+"""Losses: what this store has given up. Files in `lost/`, for whoever operates it to see, keep and
+remove.
 
     lost/GGGG-INDEX.entry   the bytes of the record, as they stood in its segment
     lost/GGGG-INDEX.json    what stood in it, as far as that is known: `Loss`
@@ -31,7 +32,7 @@ def is_too_much(entries: int) -> bool:
 
 
 class LostMessages(msgspec.Struct, frozen=True):
-    """Of one queue."""
+    """The messages of one queue that a given-up entry had."""
 
     tenant: str
     topic: str
@@ -60,7 +61,7 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def messages(self) -> int:
-        """All of them."""
+        """How many messages were lost with the entry, of all kinds."""
         queued = sum(count for each in self.queues for _first, count in each.offsets)
         return queued + len(self.retained) + self.half_messages + self.dead_letters
 
@@ -100,7 +101,7 @@ class Losses:
         return sum(each.messages for each in self._known.values())
 
     def all(self) -> list[Loss]:
-        """By group and index."""
+        """Every known loss, by group and index."""
         return [each for _, each in sorted(self._known.items())]
 
     def get(self, group: int, index: int) -> Loss | None:

@@ -45,12 +45,12 @@ class _Counted:
         self.counts = counts
 
     def retain(self, group: int, index: int, references: int) -> None:
-        """More of them."""
+        """A state needs an entry more often."""
         if (group, index) in self.counts:
             self.counts[group, index] += references
 
     def release(self, group: int, index: int, references: int) -> None:
-        """Fewer."""
+        """A state needs an entry less often."""
         self.retain(group, index, -references)
 
 

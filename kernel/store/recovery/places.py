@@ -1,4 +1,6 @@
-"""Which messages of a queue stand in some log entries: found in the index alone."""
+"""Places of log entries in a queue: which of its messages stand in them, found in the index
+alone.
+"""
 
 from __future__ import annotations
 

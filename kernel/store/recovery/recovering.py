@@ -1,4 +1,4 @@
-"""What a data directory holds: the journal, and the state of every group up to what is committed.
+"""Recovery of a store: the journal, and the state of every group up to what is committed.
 
     ensure store.meta -> read ckpt -> recover the journal -> load snapshots, tell the journal what
     they refer to -> replay what stands behind them, as far as it is committed

@@ -22,52 +22,52 @@ class Silent(Observer):
     """Observer of a replay: nobody is listening yet."""
 
     def appended(self, queue: QueueState) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def released(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def marked(self, queue: QueueState, group: str) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def sought(self, queue: QueueState, group: str) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def purged(self, queue: QueueState, group: str) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def group_removed(self, queue: QueueState, group: str) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def queues_changed(self, topic: TopicState) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def queues_removed(self, queues: Sequence[QueueState]) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def router_changed(self, router: RouterState, *, removed: bool) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def outbox_grew(self) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def record_changed(self, key: str, value: bytes | None) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def tree_changed(self, event: TreeEvent) -> None:
-        """Nothing."""
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
 
 
 def _nobody_has_one(_ident: QueueId) -> bool:
@@ -75,7 +75,7 @@ def _nobody_has_one(_ident: QueueId) -> bool:
 
 
 class Replay:
-    """Applies what is committed."""
+    """Applies committed entries to the states of snapshots, at a start."""
 
     def __init__(
         self,

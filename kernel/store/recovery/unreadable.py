@@ -1,4 +1,4 @@
-"""What a store does about log entries that do not read any more.
+"""Log entries that do not read while the store runs: read again, healed by others, or given up.
 
 Others have the group: it is healed from them (`healing`), beginning with the next start of this
 process; a checkpoint names the group damaged before it ends.
@@ -60,11 +60,11 @@ class Host(Protocol):
 
     @property
     def consensus(self) -> Consensus:
-        """Its groups."""
+        """The Raft groups of the store."""
 
 
 class Unreadable:
-    """See the module's head."""
+    """Entries that do not read: read again, healed by others, or given up."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Unreadable:
         return self._doom is not None
 
     def checkpointed(self) -> None:
-        """One is durable."""
+        """A checkpoint is on disk."""
         doom = self._doom
         if doom is not None and self._journal.damaged <= self._journal.last_checkpoint.damaged:
             self._doom = None

@@ -1,4 +1,4 @@
-"""What a group asks of the store it lives in."""
+"""The port of a group to the store it lives in."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ReplicaT_contra = TypeVar("ReplicaT_contra", contravariant=True)
 
 
 class Timer(Protocol):
-    """A call to come."""
+    """A call that has been asked for with `call_later`."""
 
     def cancel(self) -> None:
-        """Never mind."""
+        """Withdraw the call."""
 
 
 class Host(Protocol[ReplicaT_contra]):

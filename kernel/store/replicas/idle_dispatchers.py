@@ -1,9 +1,9 @@
 """Dispatchers that nobody consumes from: which of them can be forgotten.
 
-What a dispatcher keeps costs 2 to 4 KB, and keeps its queue from lying at rest (`broker.rest`).
-All of it can be made anew from the state, once nothing that it has asked for is on its way: so one
-without consumers is noted here and forgotten some time later. Nothing of this is
-state; replicas may differ in it.
+What a dispatcher keeps costs 2 to 4 KB, and keeps its queue from being packed
+(`broker.group_state.queues`). All of it can be made anew from the state, once nothing that it has
+asked for is on its way: so one without consumers is noted here and forgotten some time later.
+Nothing of this is state; replicas may differ in it.
 
 A reference list of the topic tree is given up in the next second, for ten thousand subscribers
 that go away must cost nothing. Any other queue may be polled again soon, and is given a minute.
@@ -49,7 +49,7 @@ class IdleDispatchers:
             self._queues[dispatcher] = self._looks + QUEUE_LOOKS
 
     def remove(self, dispatcher: Dispatcher) -> None:
-        """It is gone. Idempotent."""
+        """A dispatcher is gone. Idempotent."""
         self._lists.pop(dispatcher, None)
         self._queues.pop(dispatcher, None)
 

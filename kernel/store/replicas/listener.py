@@ -1,4 +1,4 @@
-"""Who hears of what groups apply: the client in the process of the store, and others beside it."""
+"""Listeners to what groups apply: the client in the process of the store, and others beside it."""
 
 from __future__ import annotations
 

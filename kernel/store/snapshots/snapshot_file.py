@@ -47,7 +47,7 @@ class SnapshotWriter:
         self._checksum = 0
 
     def add(self, record: bytes) -> None:
-        """One more record."""
+        """Append one record."""
         self._parts += (_LENGTH.pack(len(record)), record)
         self.buffered_bytes += _LENGTH.size + len(record)
 

@@ -267,7 +267,7 @@ class InstallHost(Protocol):
         """
 
     def unseal(self, group: RaftGroup) -> None:
-        """Go on."""
+        """Let the group go on."""
 
 
 class Checkpoints(Protocol):

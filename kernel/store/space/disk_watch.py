@@ -1,4 +1,4 @@
-"""How much room the volume has: measured in a thread, judged in the loop.
+"""Free space of the volume: measured in a thread, judged in the loop.
 
     free bytes    >= 2 * mark   ok
                   >= mark       low: an alarm, nothing is refused yet
@@ -78,7 +78,7 @@ class DiskWatch:
             self._runner.submit(self._measure, self._measured_once)
 
     def _measure(self) -> None:
-        """Thread."""
+        """Ask the file system for free space, in a thread."""
         self._seen = self._measured()
         self._look_too()
 

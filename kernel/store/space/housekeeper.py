@@ -139,7 +139,7 @@ class Housekeeper:
         self.failures = 0
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to look after the disk."""
         self._judge_space()
         self._store.on_written(self._written)
         self._store.consensus.healing.checkpoint_wanted = self._checkpoint_wanted

@@ -51,7 +51,7 @@ def told(
 
 
 class Told:
-    """Gateways that attend every second."""
+    """Gateways that report every second."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.table = Gateways(limit, HOT_MESSAGES)

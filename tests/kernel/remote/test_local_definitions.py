@@ -1,4 +1,4 @@
-"""Volatile topics, routers and routes of a gateway without a store."""
+"""Transient topics, routers and routes of a gateway without a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Volatile topics of one gateway that are consumed at another."""
+"""Transient topics of one gateway that are consumed at another."""
 
 from __future__ import annotations
 

@@ -306,9 +306,9 @@ class QueueRules:
         self.sent[uid].received += 1
 
     def total_queue(self) -> None:
-        """Every message whose publishing was answered was delivered, unless it has expired or was
-        a repeat by its deduplication id. Or its letter was: all its leases may have died with the
-        leaders that gave them. Or its entry was given up.
+        """Every message whose publishing was answered was delivered, unless it has expired or was a
+        repeat by its deduplication id. Or its dead letter was: all its leases may have died with
+        the leaders that gave them. Or its entry was given up.
         """
         delivered = {known.uid for known in self.known.values() if known.attempt}
         for sent in self.sent.values():
