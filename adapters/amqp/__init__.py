@@ -6,8 +6,8 @@ envelopes, `reader` cuts socket reads into frames. `errors` is the reply codes a
 
 A connection, still without I/O: `connection` is the state machine of one connection (its tables in
 `lifecycle`, its login in `handshake`, its deadlines in `liveness`), `channel` the state of one
-channel and its consumers, `channel_methods` what its methods do. `operations` runs what must await the kernel; `caller` says on whose behalf, `environment` what all
-connections share.
+channel and its consumers, `channel_methods` what its methods do. `operations` runs what must await
+the kernel; `caller` says on whose behalf, `environment` what all connections share.
 
 - publishing: `publishing` (hot), with `targets` and `stamps` for what it remembers, `confirms` for
   what publishers are told, `returns` for what nobody gets, `direct_reply`
