@@ -4,7 +4,7 @@ of routers and topics. One rule for all protocols.
     into a topic     publish topic:T,  and if the topic is part of the tree  publish tree:T
     out of a topic   consume topic:T,  and if the topic is part of the tree  consume tree:T/#
 
-(Through routers: `adapters.amqp.router_rights`.) So a policy on tree names holds whichever way a
+(Through routers: `adapters.amqp.topology.router_rights`.) So a policy on tree names holds whichever way a
 message takes. Routes are checked when they are made, and not again for each message: whoever makes
 one needs the rights to all that it can carry.
 """

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from adapters.amqp import stored as amqp_stored
-from adapters.mqtt import stored as mqtt_stored
-from adapters.sqs import stored as sqs_stored
+from adapters.amqp.messages import stored as amqp_stored
+from adapters.mqtt.messages import stored as mqtt_stored
+from adapters.sqs.messages import stored as sqs_stored
 
 if TYPE_CHECKING:
     from kernel.api.origins import Origins
@@ -26,7 +26,7 @@ def quieten_grpc() -> None:
 def register_origins(origins: Origins) -> None:
     """Register the readers of every protocol's native blocks."""
     quieten_grpc()
-    from adapters.rocketmq import stored as rocketmq_stored  # which imports gRPC
+    from adapters.rocketmq.messages import stored as rocketmq_stored  # which imports gRPC
 
     for stored in (amqp_stored, mqtt_stored, rocketmq_stored, sqs_stored):
         stored.register_origin(origins)

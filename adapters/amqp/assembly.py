@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from adapters.amqp.stamps import Stamp
-    from adapters.amqp.targets import Target
+    from adapters.amqp.channel.targets import Target
+    from adapters.amqp.messages.stamps import Stamp
     from kernel.api.client import Destinations
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from adapters.tree_rights import allowed, into_topic
 
-from . import wire
-from .delivered import Writer
+from .codec import wire
+from .messages.delivered import Writer
 from .settings import STREAM_TOPICS_MAX
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from kernel.api.origins import Origins
     from kernel.api.transactions import HalfCheck, HalfWatch
 
-    from .callers import Caller
-    from .clients import ClientKey
-    from .topics import Topic
-    from .wire import Name
+    from .clients.callers import Caller
+    from .clients.registry import ClientKey
+    from .codec.wire import Name
+    from .topics.ready_topics import Topic
 
 
 class Questions:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import names
-from .declaration import declaration_of
-from .queue_attributes import MESSAGE_BYTES_MAX
-from .queue_settings import group_of
+from .queues.declaration import declaration_of
+from .queues.queue_attributes import MESSAGE_BYTES_MAX
+from .queues.queue_settings import group_of
 from .validation import SendRules
 
 if TYPE_CHECKING:

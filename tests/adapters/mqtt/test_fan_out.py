@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 
 from adapters.memory import GatewayMemory, Pool
-from adapters.mqtt import live as live_module
 from adapters.mqtt.codec.encoder import encode
 from adapters.mqtt.codec.packet_types import MQTT_5
 from adapters.mqtt.codec.packets import Connect, FilterOptions, Publish, Subscribe
-from adapters.mqtt.inbox import Inbox
-from adapters.mqtt.live import LiveRouter
-from adapters.mqtt.subscription import Options, Subscribed, Way
-from adapters.mqtt.topic_filter import parse_filter
+from adapters.mqtt.codec.topic_filter import parse_filter
+from adapters.mqtt.delivery.inbox import Inbox
+from adapters.mqtt.subscriptions import live as live_module
+from adapters.mqtt.subscriptions.live import LiveRouter
+from adapters.mqtt.subscriptions.subscription import Options, Subscribed, Way
 from kernel.store.drivers.system import SystemClock
 from tests.adapters.mqtt.broker import Broker, eventually, serving
 

@@ -1,0 +1,362 @@
+"""The publisher of a connection: what its client publishes, on its way into the kernel.
+
+The messages of one chunk are one batch; each goes to the destinations of its name. They are
+answered when the batch is on disk: PUBACK, or PUBREC of a session that ends with its connection.
+
+A QoS 2 message of a session that outlives the connection takes two steps, each on disk before the
+next: a note that its packet identifier has come, with the number under which it is stored; then the
+message, at most once under that number. So a repeat over another connection, which cannot know how
+far the first got, is stored under the same number again, and is there once. PUBREL removes the
+note.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from adapters.mqtt.access.refusals import reason_of
+from adapters.mqtt.codec.packet_types import QOS_BITS, RETAIN_BIT
+from adapters.mqtt.codec.reason_codes import ReasonCode
+from adapters.mqtt.delivery import notes
+from adapters.mqtt.delivery.system_topics import state_of
+from adapters.mqtt.messages.stored import head_of, ttl_of
+from auth.rules import Action, Kind, permission
+from kernel.api.message import HEADER_BYTES
+from kernel.common.errors import Code, KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from adapters.base import Rights
+    from adapters.mqtt.codec.packets import PublishRun
+    from adapters.mqtt.environment import Environment
+    from adapters.mqtt.host import Host
+    from adapters.mqtt.session.client_session import Session
+    from adapters.mqtt.session.events import ConnectionClosed, PublishesReleased
+    from kernel.api.client import Destinations, PublishBatch
+    from kernel.api.client import Session as KernelSession
+    from kernel.api.tree import Subscriber
+
+PUBLISH_TREE: Final = permission(Action.PUBLISH, Kind.TREE)
+_QOS_2: Final = 0x04
+_SEQUENCE_SHIFT: Final = 32
+
+_NOBODY: Final = int(ReasonCode.NO_MATCHING_SUBSCRIBERS)
+_NOT_AUTHORIZED: Final = int(ReasonCode.NOT_AUTHORIZED)
+
+# What may have been stored all the same: a repeat must keep its number.
+_UNCERTAIN: Final = frozenset(
+    {Code.TIMEOUT, Code.UNKNOWN_OUTCOME, Code.NOT_LEADER, Code.UNAVAILABLE}
+)
+
+
+class _Single(NamedTuple):
+    """A QoS 2 message that is stored at most once, in a batch of its own."""
+
+    token: int
+    packet_id: int
+    to: Destinations
+    head: bytes
+    body: bytes
+    sequence: int
+    is_repeat: bool
+    """It has had its number from an earlier try."""
+
+
+_Unsure = tuple["Destinations", int, int, int]
+"""Destinations that only their leader knows (`Destinations.asks_leader`), flags, bytes of the body,
+and of the whole message but for its header."""
+
+
+class _Sent(NamedTuple):
+    """A batch that is on its way to the kernel."""
+
+    tokens: list[int]
+    """Of each message; 0: it is not answered."""
+    unsure: dict[int, _Unsure]
+    """By position."""
+
+
+class Publisher:
+    """The publishing half of one accepted connection. `kernel.api.client.PublishSink`."""
+
+    __slots__ = (
+        "_client_id",
+        "_close",
+        "_count",
+        "_counters",
+        "_env",
+        "_host",
+        "_kernel_session",
+        "_noted",
+        "_persistent",
+        "_publisher",
+        "_rights",
+        "_session",
+        "_subscriber",
+        "_tenant",
+        "_traffic",
+    )
+
+    def __init__(
+        self,
+        env: Environment,
+        host: Host,
+        session: Session,
+        rights: Rights,
+        subscriber: Subscriber,
+        kernel_session: KernelSession,
+        publisher: int,
+        *,
+        persistent: bool,
+        client_id: str,
+        close: Callable[[ConnectionClosed | None], None],
+    ) -> None:
+        """`close` is told of a connection that ended because a message was refused."""
+        self._env = env
+        self._host = host
+        self._session = session
+        self._rights = rights
+        self._tenant = rights.principal.tenant
+        self._traffic = env.traffic.of(self._tenant)
+        self._counters = env.figures.of(self._tenant).counters
+        self._subscriber = subscriber
+        self._kernel_session = kernel_session
+        self._publisher = publisher
+        self._persistent = persistent
+        self._client_id = client_id
+        self._close = close
+        # Packet identifier → number of QoS 2 messages that have a note.
+        self._noted = notes.received_of(subscriber.notes) if persistent else {}
+        self._count = 0
+
+    # --- Messages ---------------------------------------------------------------------------
+
+    def publish(self, run: PublishRun) -> None:
+        """Submit the messages of one chunk. A hot loop."""
+        env, session = self._env, self._session
+        tree, known, tenant = env.tree, env.known, self._tenant
+        allows = self._rights.allows
+        now_ms = env.clock.wall_ms()
+        batch = env.client.batch(self._kernel_session, self)
+        level, publisher, traffic = session.level, self._publisher, self._traffic
+        tokens: list[int] = []
+        unsure: dict[int, _Unsure] = {}
+        singles: list[_Single] = []
+        refused: dict[int, list[int]] = {}
+        expiries = run.expiries
+        for index, name in enumerate(run.topics):
+            flags, token = run.flags[index], run.tokens[index]
+            if not allows(PUBLISH_TREE, name):
+                refused.setdefault(self._unless_own(name, _NOT_AUTHORIZED), []).append(token)
+                continue
+            body = run.payloads[index]
+            try:
+                to = tree.to(tenant, name, retain=bool(flags & RETAIN_BIT))
+            except KernelError as error:
+                code = self._unless_own(name, int(reason_of(error)))
+                refused.setdefault(code, []).append(token)
+                continue
+            if not to.count:
+                refused.setdefault(_NOBODY, []).append(token)
+                if traffic is not None:
+                    traffic.nobody.count_one(len(body))
+                continue
+            head = head_of(
+                known[name],
+                name,
+                batch.uid(),
+                now_ms,
+                level,
+                flags,
+                publisher,
+                run.properties[index],
+                len(body),
+                ttl_of(expiries.get(index)) if expiries else 0,
+            )
+            if flags & _QOS_2 and self._persistent:
+                packet_id = run.packet_ids[index]
+                sequence = self._noted.get(packet_id, 0)
+                if not to.is_stored and not sequence and not to.asks_leader:
+                    self._count_live(_QOS_2, len(head) + len(body) - HEADER_BYTES)
+                singles.append(_Single(token, packet_id, to, head, body, sequence, sequence > 0))
+                continue
+            batch.add(to, (head, body), len(head) + len(body))
+            tokens.append(token)
+            if not to.is_stored:
+                size = len(head) + len(body) - HEADER_BYTES
+                if to.asks_leader:
+                    unsure[len(tokens) - 1] = (to, flags, len(body), size)
+                elif traffic is not None:
+                    traffic.live[(flags & QOS_BITS) >> 1].count_one(size)
+        if tokens:
+            batch.tag = _Sent(tokens, unsure)
+            self._counters.published += len(tokens)
+            env.client.submit(batch)
+            env.live.publishes(self._host)
+        if singles:
+            self._note(singles)
+        if refused:
+            self._refuse(refused)
+
+    def _unless_own(self, name: str, code: int) -> int:
+        """The answer to what may not be published. A bridge tells that it is there, as no other
+        client may and as the server knows: to that it hears yes.
+        """
+        return 0 if name == state_of(self._client_id) else code
+
+    def _refuse(self, refused: dict[int, list[int]]) -> None:
+        """Answers what goes nowhere; of QoS 0 ones nobody hears."""
+        counters = self._counters
+        for code, tokens in refused.items():
+            if code == _NOBODY:
+                counters.nobody += len(tokens)
+            elif not code:
+                pass
+            elif code == _NOT_AUTHORIZED:
+                counters.not_authorized += len(tokens)
+            else:
+                counters.publish_refused += len(tokens)
+            answered = [token for token in tokens if token]
+            if answered:
+                self._answer(answered, code)
+
+    def _count_live(self, flags: int, size: int) -> None:
+        """A message that no queue gets, so that no store counts it."""
+        if self._traffic is not None:
+            self._traffic.live[(flags & QOS_BITS) >> 1].count_one(size)
+
+    def _is_for_nobody(self, unsure: _Unsure) -> bool:
+        """Whether a message is for nobody, of which its leader has found no queue; counts it."""
+        to, flags, body_bytes, size = unsure
+        if to.count > 1:
+            self._count_live(flags, size)
+            return False
+        if self._traffic is not None:
+            self._traffic.nobody.count_one(body_bytes)
+        return True
+
+    def _answer(self, tokens: Sequence[int], code: int = 0, reason: str = "") -> None:
+        if not self._session.is_over:
+            self._close(self._session.publish_committed(tokens, code, reason))
+            self._host.write_soon()
+
+    # --- Exactly once -----------------------------------------------------------------------
+
+    def _note(self, singles: list[_Single]) -> None:
+        """The first step: what is new gets a number, and a note of it."""
+        changes: list[notes.Change] = []
+        for place, single in enumerate(singles):
+            if single.sequence:
+                continue
+            self._count += 1
+            sequence = self._subscriber.epoch << _SEQUENCE_SHIFT | self._count
+            singles[place] = single._replace(sequence=sequence)
+            self._noted[single.packet_id] = sequence
+            changes.append(notes.received(single.packet_id, sequence))
+        if changes:
+            self._subscriber.note(changes, lambda error: self._submit(singles, error))
+        else:
+            self._submit(singles, None)
+
+    def _submit(self, singles: list[_Single], error: KernelError | None) -> None:
+        """Hand messages over whose identifiers have been noted, or failed to be."""
+        if self._session.is_over:
+            return
+        if error is not None:
+            for single in singles:
+                self._noted.pop(single.packet_id, None)
+            self._answer([each.token for each in singles], reason_of(error), error.message)
+            return
+        client = self._env.client
+        for single in singles:
+            batch = client.batch(self._kernel_session, self)
+            batch.once(self._subscriber.number, single.sequence)
+            batch.add(single.to, (single.head, single.body), len(single.head) + len(single.body))
+            batch.tag = single
+            client.submit(batch)
+        self._counters.published += len(singles)
+
+    def released(self, event: PublishesReleased) -> None:
+        """PUBRELs came: PUBCOMP once the notes are gone."""
+        packet_ids = event.packet_ids
+        noted = [each for each in packet_ids if self._noted.pop(each, None) is not None]
+        if len(noted) < len(packet_ids):
+            without = set(packet_ids) - set(noted)
+            self._session.releases_committed([each for each in packet_ids if each in without])
+        if noted:
+            changes = [notes.released(packet_id) for packet_id in noted]
+            self._subscriber.note(changes, lambda error: self._release_noted(noted, error))
+
+    def _release_noted(self, packet_ids: Sequence[int], error: KernelError | None) -> None:
+        # An error says that another connection has the session: this one is being closed.
+        if error is None and not self._session.is_over:
+            self._session.releases_committed(packet_ids)
+            self._host.write_soon()
+
+    # --- Completion -------------------------------------------------------------------------
+
+    def published(self, batch: PublishBatch) -> None:
+        """See `PublishSink`: answers what is on disk."""
+        tag = batch.tag
+        failures = batch.failures
+        if isinstance(tag, _Single):
+            self._published_once(tag, failures[0] if failures else None, batch.unlisted)
+            return
+        assert isinstance(tag, _Sent)
+        tokens = tag.tokens
+        if batch.unlisted:
+            tokens = self._without_nobody(tag, batch.unlisted, failures or {})
+        if failures:
+            self._published_with_failures(tokens, dict(failures))
+        elif not self._session.is_over:
+            self._answer(tokens if 0 not in tokens else [token for token in tokens if token])
+
+    def _without_nobody(
+        self, sent: _Sent, unlisted: Sequence[int], failures: Mapping[int, KernelError]
+    ) -> list[int]:
+        """Tokens of the batch that are still to be answered, once those for nobody are."""
+        tokens = list(sent.tokens)
+        nobody: list[int] = []
+        for position in unlisted:
+            unsure = sent.unsure.get(position)
+            if unsure is not None and position not in failures and self._is_for_nobody(unsure):
+                nobody.append(tokens[position])
+                tokens[position] = 0
+        if nobody:
+            self._refuse({_NOBODY: nobody})
+        return tokens
+
+    def _published_with_failures(self, tokens: list[int], failures: dict[int, KernelError]) -> None:
+        self._counters.publish_refused += len(failures)
+        stored = [token for place, token in enumerate(tokens) if token and place not in failures]
+        if stored:
+            self._answer(stored)
+        for place, error in failures.items():
+            if tokens[place]:
+                self._answer([tokens[place]], reason_of(error), error.message)
+
+    def _found_no_queue(self, single: _Single) -> None:
+        """Its leader has. What live routes its first try met, a repeat cannot know."""
+        size = len(single.head) + len(single.body) - HEADER_BYTES
+        unsure = (single.to, _QOS_2, len(single.body), size)
+        if not single.is_repeat and self._is_for_nobody(unsure):
+            self._refuse({_NOBODY: [single.token]})
+        else:
+            self._answer([single.token])
+
+    def _published_once(
+        self, single: _Single, error: KernelError | None, unlisted: Sequence[int]
+    ) -> None:
+        if error is None and unlisted:
+            self._found_no_queue(single)
+            return
+        if error is None:
+            self._answer([single.token])
+            return
+        self._counters.publish_refused += 1
+        if error.code not in _UNCERTAIN:
+            # It is stored nowhere: the identifier means a new message from now on.
+            self._noted.pop(single.packet_id, None)
+            self._subscriber.note([notes.released(single.packet_id)])
+        self._answer([single.token], reason_of(error), error.message)

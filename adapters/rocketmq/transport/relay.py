@@ -1,0 +1,300 @@
+"""One port for TLS and plain text: who has connected is told by its first byte.
+
+A TLS connection begins with a handshake record (RFC 8446 5.1: type 22), a plain one with the
+preface of HTTP/2 (RFC 9113 3.4: `PRI * ...`). gRPC listens either for the one or for the other. So
+a listener for both has a gRPC server with a port of each kind on loopback, and this relay before
+them: it waits for the first byte, connects to the right one, and then only moves bytes.
+
+    client ──► relay ──► gRPC's TLS port      first byte 22
+                  └────► gRPC's plain port    any other
+
+What one side does not take is not read from the other. What waits here is told to the budgets of
+the gateway (`adapters.memory`): gRPC connects thousands of clients more slowly than they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from adapters.memory import Excess, Share
+from kernel.common.crowd import Crowd, address_of
+
+from ..settings import FIRST_BYTE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from adapters.memory import ListenerMemory
+
+TLS_HANDSHAKE: Final = 22
+
+WAITING_BYTES_MAX: Final = 64 * 1024
+"""What waits in each direction until the other side reads: one turn's worth at full speed."""
+
+
+class Relay:
+    """The relay of one listener. Belongs to the event loop."""
+
+    def __init__(
+        self, plain_port: int, tls_port: int, connections_max: int, memory: ListenerMemory
+    ) -> None:
+        """Both ports are gRPC's, on 127.0.0.1."""
+        self.memory = memory
+        self._ports = {False: plain_port, True: tls_port}
+        self._connections_max = connections_max
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+        self._clients: Crowd[_ClientSide] = Crowd()
+        """None of them is ever known: who signs a call is between gRPC and its client."""
+        self._empty = asyncio.Event()
+        """Set when the last client has gone."""
+        self._connecting: set[asyncio.Task[None]] = set()
+        self.refused = 0
+        """Connections closed at once because there were too many."""
+
+    def __len__(self) -> int:
+        """Connections of clients."""
+        return len(self._clients)
+
+    async def start(self, host: str, port: int, *, reuse_port: bool) -> int:
+        """Listen; the port. Raises OSError."""
+        self._server = await self._loop.create_server(
+            lambda: _ClientSide(self), host, port, reuse_port=reuse_port or None
+        )
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    def close(self) -> None:
+        """Take no new connection."""
+        if self._server is not None:
+            self._server.close()
+
+    async def stop(self) -> None:
+        """Close what connections are left, at once. Idempotent."""
+        self.close()
+        for client in self._clients:
+            client.abort()
+        for task in self._connecting:
+            task.cancel()
+        if self._connecting:
+            await asyncio.wait(self._connecting)
+        # An aborted transport gives its socket back in a later turn of the loop.
+        if self._clients:
+            await self._empty.wait()
+        await asyncio.sleep(0)
+
+    # --- What the connections ask -----------------------------------------------------------
+
+    def entered(self, client: _ClientSide) -> bool:
+        """A client has connected; False: there are too many, and none that goes for it: of another
+        address that has more.
+        """
+        address = client.address()
+        self._clients.add(address, client)
+        self._empty.clear()
+        if len(self._clients) <= self._connections_max:
+            return True
+        self.refused += 1
+        out = self._clients.next_to_go()
+        if self._clients.address(out) == address:
+            self._clients.discard(client)
+            return False
+        self._clients.discard(out)
+        out.abort()
+        return True
+
+    def left(self, client: _ClientSide) -> None:
+        """Its connection has ended."""
+        self._clients.discard(client)
+        if not self._clients:
+            self._empty.set()
+
+    def call_soon(self, action: Callable[[], None]) -> asyncio.Handle:
+        """Call `action` in a turn of its own."""
+        return self._loop.call_soon(action)
+
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call `action` after so long."""
+        return self._loop.call_later(delay_s, action)
+
+    def connect(self, client: _ClientSide, *, tls: bool) -> None:
+        """Connect a client with gRPC."""
+        task = self._loop.create_task(self._connect(client, tls=tls))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, client: _ClientSide, *, tls: bool) -> None:
+        try:
+            port = self._ports[tls]
+            await self._loop.create_connection(lambda: _ServerSide(client), "127.0.0.1", port)
+        except OSError:
+            # gRPC takes no more: the server is being stopped.
+            client.abort()
+
+
+class _Side(asyncio.Protocol):
+    """One of the two connections; `other` is where its bytes go."""
+
+    transport: asyncio.Transport
+    other: _Side | None = None
+    has_ended = False
+    """No more comes from there."""
+
+    def take(self, transport: asyncio.BaseTransport) -> None:
+        """The connection has been made."""
+        # uvloop's transports do not derive from asyncio's.
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(WAITING_BYTES_MAX)
+
+    def pause_writing(self) -> None:
+        """Nobody reads here: then the other side is not read either."""
+        if self.other is not None:
+            self.other.transport.pause_reading()
+        self.lags()
+
+    def lags(self) -> None:
+        """Bytes wait here until the other side reads."""
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        if self.other is not None:
+            self.other.transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        """No more is written here; reading may go on (RFC 9293 3.6), until the other has ended too:
+        then both are closed.
+        """
+        self.has_ended = True
+        other = self.other
+        if other is None or other.has_ended:
+            return False
+        other.transport.write_eof()
+        return True
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """The connection has ended, and so does the other once it has what was written."""
+        if self.other is not None:
+            self.other.transport.close()
+            self.other = None
+
+
+class _ClientSide(_Side):
+    """The connection of a client."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._first = b""
+        self._timer: asyncio.TimerHandle | None = None
+        self._input: Share | None = None
+        self._output: Share | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected: its first byte is waited for."""
+        self.take(transport)
+        if not self._relay.entered(self):
+            self.abort()
+            return
+        self._timer = self._relay.call_later(FIRST_BYTE_S, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client (hot)."""
+        if self.other is not None:
+            self.other.transport.write(data)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._first = data
+        self.transport.pause_reading()
+        self.holds()
+        self._relay.connect(self, tls=data[0] == TLS_HANDSHAKE)
+
+    def joined(self, other: _ServerSide) -> None:
+        """gRPC has been connected with."""
+        if self.transport.is_closing():
+            other.transport.abort()
+            return
+        self.other, other.other = other, self
+        other.transport.write(self._first)
+        self._first = b""
+        self.transport.resume_reading()
+        self.holds()
+
+    # --- Memory -----------------------------------------------------------------------------
+
+    def holds(self) -> None:
+        """Something waits until gRPC takes it, or no more."""
+        if self._input is None:
+            self._input = Share(self.address(), self._drop_input, self._unsent)
+        self._relay.memory.input.note(self._input, self._unsent(), self._relay.call_soon)
+
+    def _unsent(self) -> int:
+        waiting = self.other.transport.get_write_buffer_size() if self.other is not None else 0
+        return len(self._first) + waiting
+
+    def lags(self) -> None:
+        """Something waits until the client reads it."""
+        if self._output is None:
+            self._output = Share(
+                self.address(), self._drop_output, self.transport.get_write_buffer_size
+            )
+        size = self.transport.get_write_buffer_size()
+        self._relay.memory.output.note(self._output, size, self._relay.call_soon)
+
+    def address(self) -> str:
+        """Where it comes from, as far as that is told apart."""
+        name = self.transport.get_extra_info("peername")
+        return address_of(str(name[0])) if name else ""
+
+    def _drop_input(self) -> None:
+        self._drop(Excess.UNFINISHED_INPUT, self._input)
+
+    def _drop_output(self) -> None:
+        self._drop(Excess.UNREAD_OUTPUT, self._output)
+
+    def _drop(self, why: Excess, share: Share | None) -> None:
+        name = self.transport.get_extra_info("peername")
+        peer = f"{name[0]}:{name[1]}" if name else ""
+        self._relay.memory.dropped(why, peer, share.peak if share is not None else 0)
+        self._first = b""
+        self.abort()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self.transport.abort()
+        if self.other is not None:
+            self.other.transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client has gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        memory = self._relay.memory
+        for share, pool in ((self._input, memory.input), (self._output, memory.output)):
+            if share is not None:
+                pool.hold(share, 0)
+        self._first = b""
+        self._relay.left(self)
+        super().connection_lost(error)
+
+
+class _ServerSide(_Side):
+    """The connection with gRPC for a client."""
+
+    def __init__(self, client: _ClientSide) -> None:
+        self._client = client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """gRPC has accepted the connection."""
+        self.take(transport)
+        self._client.joined(self)
+
+    def lags(self) -> None:
+        """gRPC does not take what its client sends."""
+        self._client.holds()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of gRPC (hot)."""
+        if self.other is not None:
+            self.other.transport.write(data)
