@@ -6,6 +6,7 @@ What they have in common stands here.
 
 - `base`: what every adapter is to the gateway (`Adapter`), what it is given (`SignIn`, `Holder`)
 - `transport`, `tls_server`: a connection's bytes, its listeners; TLS handshakes
+- `small_reads`: little is read at once of whoever has not signed in
 - `lingering`: the end of a connection, so that what was said last arrives
 - `memory`, `chunks`, `read_scheduler`: what clients make a gateway hold, bounded by two
   budgets (ADR 22); bytes of what is not whole; who sends much is read in turns

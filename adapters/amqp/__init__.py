@@ -1,22 +1,22 @@
 """The AMQP 0-9-1 adapter: RabbitMQ's dialect of it, over the kernel.
 
-Bytes to values, without I/O: `spec` is the table of methods (on `method_base`), `methods` its
-codec, `fields` holds tables and arrays, `properties` the property block of a message, `frames` the
-envelopes, `reader` cuts socket reads into frames. `errors` is the reply codes and the error table.
+From the wire inwards:
 
-A connection, still without I/O: `connection` is the state machine of one connection (its tables in
-`lifecycle`, its login in `handshake`, its deadlines in `liveness`), `channel` the state of one
-channel and its consumers, `channel_methods` what its methods do. `operations` runs what must await
-the kernel; `caller` says on whose behalf, `environment` what all connections share.
+- `server`: sockets, the clock and tasks, and the adapter as a whole
+- `connection/`: one connection without I/O; its tables are in `lifecycle`
+- `channel/`: one channel: publishing, consuming, confirms, transactions
+- `topology/`: exchanges, queues and bindings
+- `messages/`: a stored message as AMQP sees it
+- `codec/`: methods, tables, properties and frames as bytes
 
-- publishing: `publishing` (hot), with `targets` and `stamps` for what it remembers, `confirms` for
-  what publishers are told, `returns` for what nobody gets, `direct_reply`
-- consuming: `consuming` (hot), `translation` of what is no plain slice, `patience` for
-  `x-consumer-timeout`, `revoking` when a right is withdrawn
-- transactions: `transaction` holds back, `committing` carries out
-- names and definitions: `topology` declares and binds, `exchanges` are routers, `arguments` says
-  what `x-` arguments mean, `names` how names and keys are spelled, `router_rights` what it takes
-- `stored`: AMQP's part of a stored message (docs/design/model.md#the-message-contract)
+What all of them use:
 
-`server` moves bytes, `figures` counts for operators, `limits` holds every bound.
+- `lifecycle`: which method is legal in which state of a connection or channel
+- `handshake`: server properties, login, tuning
+- `environment`: what all connections share, and what they ask of the driver
+- `caller`: on whose behalf a connection asks, and whether it may
+- `names`: how AMQP spells names and keys, and how the kernel does
+- `errors`: reply codes, and the exception that carries one
+- `limits`: every bound, with its reason
+- `figures`: figures of connections, for operators
 """

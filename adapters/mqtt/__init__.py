@@ -1,25 +1,24 @@
-"""MQTT 3.1.1 and 5: a codec and a server-side session, both without I/O.
+"""The MQTT adapter: MQTT 3.1.1 and 5 over the kernel's topic tree.
 
-Without I/O: `codec` turns bytes into packets and back.
+From the wire inwards:
 
-- one connection: `connection` (CONNECT to DISCONNECT, keep alive, errors), on it `session`
-  (publishes, deliveries, requests); `states` are their tables, `events` what they tell the driver
-- CONNECT: `handshake` says what is agreed on; `sign_in` who it is, `plugins` by amqtt's plugins
-- what clients send: `inbound`; what they are sent: `outbound`, `outbox`
-- filters: `topic_filter` and `filter_table`, `subscribing` for what may stand
-- `websocket` frames the same bytes, `wheel` keeps many deadlines
+- `server`: sockets, the clock and tasks, and the adapter as a whole
+- `transport/`: WebSockets and deadlines
+- `client_connection`: the driver of one connection: what its session decides meets the kernel
+- `session/`: one client's connection without I/O: handshake, flow control, QoS exchanges
+- `requests/`: PUBLISH, SUBSCRIBE and UNSUBSCRIBE, carried out
+- `subscriptions/`: what a subscription is, and which names it takes
+- `delivery/`: what a client is sent
+- `messages/`: a stored message as MQTT sees it
+- `codec/`: packets, topic names and topic filters as bytes
+- `access/`: who may connect, and do what
+- `reporting/`: what operators and the bill are told
 
-With the kernel: `client_connection` joins a session and the kernel.
+What all of them use:
 
-- `publishing`: publishes into the kernel
-- `requests`, `subscriptions`, `subscription`: SUBSCRIBE and UNSUBSCRIBE, a part at a time
-- `stored_deliveries`, `inbox`, `live`: what is stored for a session; live and retained messages
-- `notes`: what a session keeps in its subscriber's record; `client_ids`: what the kernel calls it
-- `stored`, `views`: MQTT's column of the message contract
-  (docs/design/model.md#the-message-contract)
-- `rights`, `refusals`, `closings`: what a client needs; how it is told no; why connections end
-- `system_topics`: `$SYS`; `traffic`: for the bill
-
-`server` is the driver, `environment` what connections share, `config` what a server offers,
-`limits` every bound.
+- `environment`: what all connections share
+- `host`: what a connection asks of its driver
+- `counters`: what is counted, for all tenants together
+- `config`: what the server offers to all clients
+- `limits`: every bound, with its reason
 """

@@ -23,9 +23,9 @@ from adapters.rocketmq.environment import Environment, Listener
 from adapters.rocketmq.errors import RocketmqError
 from adapters.rocketmq.messages.stored import register_origin
 from adapters.rocketmq.names import shown_topic, topic_name
-from adapters.rocketmq.questions import Producers
 from adapters.rocketmq.services.calls import ACTIONS
 from adapters.rocketmq.services.messaging_service import SERVICE, Service
+from adapters.rocketmq.services.questions import Producers
 from adapters.rocketmq.settings import DRAIN_GRACE_S, STREAMS_MAX, RocketmqSettings
 from adapters.rocketmq.topics.ready_topics import Topics
 from adapters.rocketmq.topics.routes import place_named, place_of

@@ -1,22 +1,23 @@
 """The SQS adapter: AWS JSON 1.0 and Query/XML over one shape table.
 
-`shapes` says what each of the 23 actions takes and gives, and both codecs are built from it (with
-`shape_base`). `http` holds a request and a response as plain values, `http_reader` makes them of
-bytes; `wire` picks the protocol of a request: `json_codec` or `query_codec` (answers in `xml` or
-JSON). `errors` is the error table, `kernel_errors` how the kernel's are worded, `refusal` what is
-refused before anybody is asked.
+From the wire inwards:
 
-What a request may say is checked in `names`, `validation`, `message_attributes`, `policies` and
-`queue_attributes`; `selection` picks the attributes asked for. `md5` computes the digests that SDKs
-verify, `receipt_handle` and `paging` wrap opaque tokens. `stored` writes a message, `delivered`
-reads one of any protocol; `native`, `body_text` and `attribute_map` are SQS's column of the
-message contract (docs/design/model.md#the-message-contract).
+- `server`: listeners, the clock, tasks, and the adapter as a whole
+- `connection`: one HTTP connection: requests in, answers out, in order
+- `http/`: HTTP requests and responses as values
+- `app`: one request in, one response out
+- `gate`: who calls: the signature, turned into a tenant, an account and rights
+- `codec/`: both protocols over the table of shapes
+- `actions/`: what each action does
+- `validation`: what the members of a request may say
+- `queues/`: queues and their attributes
+- `messages/`: a stored message as SQS sees it
+- `waiting`: publishing and long polls
 
-The actions: `actions` is their table; `send_actions`, `receive_actions`, `settle_actions`,
-`queue_actions`, `tag_actions`, `move_actions` serve them. `gate` says who calls, `queues` finds a
-queue; `queue_settings` and `declaration` say what attributes are in the kernel; `attempts` and
-`recents` remember what happened a moment ago.
+What all of them use:
 
-`app` answers one request, `connection` and `waiting` are its drivers, `server` is the adapter;
-`environment` is what requests share, `calls` counts for the bill, `settings` holds every bound.
+- `environment`: what all requests share, and what each has of its own
+- `names`: queue names, queue URLs and ARNs
+- `errors`: every error of the service; `kernel_errors` words those of the kernel and of auth
+- `settings`: what an operator can set, and the bounds nobody can
 """

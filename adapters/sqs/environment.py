@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .gate import Caller
     from .http.refusal import Refusal
-    from .ready_queue import Queue
+    from .queues.ready_queue import Queue
     from .settings import SqsSettings
 
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, cast
 from adapters.amqp.channel.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
 from adapters.amqp.channel.open_channel import Link
 from adapters.amqp.channel.patience import Patiences
+from adapters.amqp.channel.shape import NO_HEAD, SHAPELESS, Shape
 from adapters.amqp.codec.frames import (
     CLASS_BASIC,
     ENVELOPE_BYTES,
@@ -38,7 +39,6 @@ from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.codec.spec import BasicCancel
 from adapters.amqp.messages.stored import ROUTE_LENGTH_BYTES
 from adapters.amqp.messages.translation import view
-from adapters.amqp.shape import NO_HEAD, SHAPELESS, Shape
 from adapters.base import Origin
 from kernel.api.client import Settlement
 from kernel.api.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag

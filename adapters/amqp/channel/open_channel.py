@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from adapters.amqp.channel.confirms import Confirms
+from adapters.amqp.channel.shape import SHAPELESS
 from adapters.amqp.channel.transaction import Mode, Transaction
 from adapters.amqp.codec.frames import FRAME_HEADER
 from adapters.amqp.codec.methods import short_string
@@ -22,10 +23,9 @@ from adapters.amqp.limits import (
     DELIVERY_BYTES_WINDOW,
     PREFETCH_UNLIMITED,
 )
-from adapters.amqp.shape import SHAPELESS
 
 if TYPE_CHECKING:
-    from adapters.amqp.assembly import Assembly
+    from adapters.amqp.channel.assembly import Assembly
     from adapters.amqp.channel.transaction import Delivered
     from adapters.amqp.codec.method_base import Method
     from adapters.base import DeliveryCounter

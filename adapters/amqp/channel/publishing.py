@@ -18,7 +18,7 @@ import itertools
 import struct
 from typing import TYPE_CHECKING, Final, cast
 
-from adapters.amqp.assembly import Assembly
+from adapters.amqp.channel.assembly import Assembly
 from adapters.amqp.channel.confirms import Segment
 from adapters.amqp.channel.direct_reply import block_of
 from adapters.amqp.channel.returns import Returns

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 from adapters.amqp import handshake, limits
 from adapters.amqp.caller import Caller
+from adapters.amqp.channel.channel_methods import ChannelMethods
 from adapters.amqp.channel.consuming import Consumers
 from adapters.amqp.channel.open_channel import Channel
 from adapters.amqp.channel.publishing import Publisher
-from adapters.amqp.channel_methods import ChannelMethods
 from adapters.amqp.codec import spec
 from adapters.amqp.codec.frames import (
     FRAME_BODY,

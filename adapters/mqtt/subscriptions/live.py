@@ -131,7 +131,7 @@ class LiveRouter:
         now_ms = self._clock.wall_ms()
         if pattern.round is not None or pattern.size > FAN_OUT_TOGETHER_MAX:
             views = [View(slot, self._origins) for slot in slots]
-            self._in_turns(pattern, [view for view in views if not view.expired(now_ms)])
+            self._fan_out(pattern, [view for view in views if not view.expired(now_ms)])
             return
         for slot in slots:
             view = View(slot, self._origins)
@@ -159,7 +159,7 @@ class LiveRouter:
             self._held[host] = None
             host.hold_reading(_HOLD)
 
-    def _in_turns(self, pattern: LivePattern, views: list[View]) -> None:
+    def _fan_out(self, pattern: LivePattern, views: list[View]) -> None:
         if not views:
             return
         current = pattern.round

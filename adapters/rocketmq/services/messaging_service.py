@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from ..codec.stubs import Endpoints, Publishing, Settings, Subscription
     from ..codec.wire import Place
     from ..environment import Call, Environment, Listener
-    from ..questions import Questions
     from ..topics.ready_topics import Topic
+    from .questions import Questions
 
     Unary = Callable[[bytes, Call], Awaitable[bytes]]
     Streaming = Callable[[bytes, Call], Awaitable[None]]

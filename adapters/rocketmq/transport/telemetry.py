@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from ..clients.callers import Caller
     from ..clients.registry import KnownClient
     from ..environment import Call
-    from ..questions import Questions
     from ..services.messaging_service import Service
+    from ..services.questions import Questions
 
 _log = structlog.get_logger("weir.rocketmq")
 

@@ -20,8 +20,8 @@ from ..errors import SqsError
 from ..gate import CONSUME
 from ..messages import attempts, receipt_handle, selection
 from ..messages.delivered import view
+from ..messages.received import Delivery
 from ..queues.ready_queues import check_right, check_tree
-from ..received import Delivery
 from ..settings import RECEIVE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..codec.shapes import ReceiveMessageRequest
     from ..environment import Context
-    from ..ready_queue import Queue
+    from ..queues.ready_queue import Queue
 
 _NOTHING = ReceiveMessageResult()
 

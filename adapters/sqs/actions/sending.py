@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         SendMessageRequest,
     )
     from ..environment import Context
-    from ..ready_queue import Queue
+    from ..queues.ready_queue import Queue
 
 
 class Sending(NamedTuple):

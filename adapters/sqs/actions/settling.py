@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         DeleteMessageRequest,
     )
     from ..environment import Context
-    from ..ready_queue import Queue
+    from ..queues.ready_queue import Queue
 
 
 _LOST: Final = frozenset({Code.LEASE_LOST, Code.LEASE_OVER})

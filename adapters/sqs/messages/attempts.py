@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kernel.api.client import Client, ReceiveSpec
 
-    from ..received import Delivery
+    from .received import Delivery
 
 ATTEMPTS_KEPT_MAX: Final = 5_000
 """Attempts remembered, 2 KB each with ten messages; the oldest are forgotten first."""

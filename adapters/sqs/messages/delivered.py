@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ..codec.shapes import MessageAttributeValue, ReceiveMessageRequest
     from ..environment import Context
-    from ..received import Delivery
+    from .received import Delivery
 
 _ENCODING_MARK: Final = ENCODING_ATTRIBUTE.encode()
 """In a native block only where the writer set `weir.encoding` (or quotes its name)."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..codec.shapes import MessageAttributeValue, OutgoingMessage
     from ..environment import Context
-    from ..ready_queue import Queue
+    from ..queues.ready_queue import Queue
 
 _WEIR_PREFIX: Final = "weir."
 _EXT_OF_ATTRIBUTES: Final = {

@@ -23,8 +23,8 @@ from kernel.common.limits import RESERVED_PREFIXES
 
 from .. import errors, names
 from ..errors import SqsError
-from ..ready_queue import Queue
 from ..settings import QUEUES_KEPT_MAX
+from .ready_queue import Queue
 
 if TYPE_CHECKING:
     from auth.rules import Permission

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from adapters.rocketmq.clients.callers import Caller, Tenants
 from adapters.rocketmq.clients.registry import Clients, KnownClient
 from adapters.rocketmq.errors import Code, RocketmqError
-from adapters.rocketmq.questions import Questions
+from adapters.rocketmq.services.questions import Questions
 from adapters.rocketmq.settings import RocketmqSettings
 from adapters.rocketmq.transport.telemetry import Stream
 from adapters.tree_rights import PUBLISH_TOPIC

@@ -13,8 +13,8 @@ from adapters.rocketmq.clients.callers import CLIENT_ID
 from adapters.rocketmq.clients.registry import KnownClient
 from adapters.rocketmq.codec.wire import Name
 from adapters.rocketmq.errors import Code
-from adapters.rocketmq.questions import Producers
 from adapters.rocketmq.services.messaging_service import SERVICE
+from adapters.rocketmq.services.questions import Producers
 from adapters.rocketmq.settings import QUESTION_BYTES_MAX, STREAM_TOPICS_MAX
 from adapters.rocketmq.transport.telemetry import Stream
 from kernel.api.model import HalfOptions

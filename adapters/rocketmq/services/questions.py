@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from adapters.tree_rights import allowed, into_topic
 
-from .codec import wire
-from .messages.delivered import Writer
-from .settings import STREAM_TOPICS_MAX
+from ..codec import wire
+from ..messages.delivered import Writer
+from ..settings import STREAM_TOPICS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from kernel.api.origins import Origins
     from kernel.api.transactions import HalfCheck, HalfWatch
 
-    from .clients.callers import Caller
-    from .clients.registry import ClientKey
-    from .codec.wire import Name
-    from .topics.ready_topics import Topic
+    from ..clients.callers import Caller
+    from ..clients.registry import ClientKey
+    from ..codec.wire import Name
+    from ..topics.ready_topics import Topic
 
 
 class Questions:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import names
-from .queues.declaration import declaration_of
-from .queues.queue_attributes import MESSAGE_BYTES_MAX
-from .queues.queue_settings import group_of
-from .validation import SendRules
+from .. import names
+from ..validation import SendRules
+from .declaration import declaration_of
+from .queue_attributes import MESSAGE_BYTES_MAX
+from .queue_settings import group_of
 
 if TYPE_CHECKING:
     from kernel.api.client import Client, Destinations
