@@ -9,10 +9,11 @@ A connection, still without I/O: `connection` is the state machine of one connec
 channel and its consumers, `channel_methods` what its methods do. `operations` runs what must await
 the kernel; `caller` says on whose behalf, `environment` what all connections share.
 
-- publishing: `publishing` (hot), with `targets` and `stamps` for what it remembers, `confirms` for
-  what publishers are told, `returns` for what nobody gets, `direct_reply`
-- consuming: `consuming` (hot), `translation` of what is no plain slice, `patience` for
-  `x-consumer-timeout`, `revoking` when a right is withdrawn
+- publishing: `publishing` (hot), with `targets` and `stamps` for what it remembers, `assembly` for
+  messages in parts, `confirms` for what publishers are told, `returns` for what nobody gets,
+  `direct_reply`
+- consuming: `consuming` (hot), `shape` of a queue's frames, `translation` of what is no plain
+  slice, `patience` for `x-consumer-timeout`, `revoking` when a right is withdrawn
 - transactions: `transaction` holds back, `committing` carries out
 - names and definitions: `topology` declares and binds, `exchanges` are routers, `arguments` says
   what `x-` arguments mean, `names` how names and keys are spelled, `router_rights` what it takes

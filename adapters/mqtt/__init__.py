@@ -20,6 +20,6 @@ With the kernel: `client_connection` joins a session and the kernel.
 - `rights`, `refusals`, `closings`: what a client needs; how it is told no; why connections end
 - `system_topics`: `$SYS`; `traffic`: for the bill
 
-`server` is the driver, `environment` what connections share, `config` what a server offers,
-`limits` every bound.
+`server` is the driver, `host` the port to it, `environment` what connections share, `counters` what
+the adapter counts, `config` what a server offers, `limits` every bound.
 """

@@ -10,7 +10,8 @@ and `client_settings` answer a client that asks where and how.
 The calls: `service` has one action for each, `sending`, `receiving` and `settling` do those that
 move messages, `transactions`, `recalling` and `offsets` those around half messages, delayed ones
 and streams; `callers` says who calls, `topics` finds topics and makes groups, `clients` knows who
-lives and renews their leases, `calls` counts for the bill. What all share is in `environment`.
+lives and renews their leases, `questions` asks producers about half messages, `calls` counts for
+the bill. What all share is in `environment`.
 
 `waiting`, `telemetry`, `relay` (one port with and without TLS), `grpc_calls` and `server` are the
 drivers. `settings` holds every bound.

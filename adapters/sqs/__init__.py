@@ -14,8 +14,9 @@ message contract (docs/design/model.md#the-message-contract).
 
 The actions: `actions` is their table; `send_actions`, `receive_actions`, `settle_actions`,
 `queue_actions`, `tag_actions`, `move_actions` serve them. `gate` says who calls, `queues` finds a
-queue; `queue_settings` and `declaration` say what attributes are in the kernel; `attempts` and
-`recents` remember what happened a moment ago.
+queue, `ready_queue` holds one in ready form, `received` what a receive brings; `queue_settings` and
+`declaration` say what attributes are in the kernel; `attempts` and `recents` remember what happened
+a moment ago.
 
 `app` answers one request, `connection` and `waiting` are its drivers, `server` is the adapter;
 `environment` is what requests share, `calls` counts for the bill, `settings` holds every bound.

@@ -44,13 +44,13 @@ def pictured(text: str) -> dict[bool, list[str]]:
 
 def test_the_picture_of_the_layers_is_what_the_contracts_say() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    layered = [each["layers"] for each in contracts["contracts"] if each["type"] == "layers"]
-    whole, kernel = layered
+    layered = [each for each in contracts["contracts"] if each["type"] == "layers"]
+    inside = {"".join(each.get("containers", [])): each["layers"] for each in layered}
     picture = re.search(r"^## Layers.*?^```\n(.*?)^```", _map(), re.DOTALL | re.MULTILINE)
     assert picture is not None
     shown = pictured(picture[1])
-    assert floors_of(shown[False]) == floors_of(whole)
-    assert floors_of(shown[True]) == floors_of(kernel)
+    assert floors_of(shown[False]) == floors_of(inside[""])
+    assert floors_of(shown[True]) == floors_of(inside["kernel"])
 
 
 def test_a_picture_is_read_by_its_indentation() -> None:

@@ -1,6 +1,5 @@
-"""Transactions and half messages of gateways, carried out by the leader of one group.
+"""Half messages of gateways: questions about them, which leaders ask and producers answer.
 
-- `wire`: transactions, as bytes
 - `halves`, `half_service`, `half_wire`: questions about half messages: the gateway's side, the
   store's side, as bytes
 """
