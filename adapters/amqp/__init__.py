@@ -2,7 +2,7 @@
 free of I/O.
 
 - `codec`: bytes to methods, properties and frames, by one table of methods
-- `connection`: the state machine of one connection, its reader, deadlines, and operations that await
+- `connection`: the state machine of one connection, its reader, deadlines, what must await
 - `lifecycle`, `handshake`: the tables of both state machines; login and what is agreed on
 - `channel`, `channel_methods`: one channel: publishing and consuming (hot), confirms, returns,
   transactions; what its methods do

@@ -1,4 +1,4 @@
-"""The MQTT adapter, 3.1.1 and 5: a codec and a server-side session without I/O, and the kernel behind.
+"""The MQTT adapter, 3.1.1 and 5: a codec and a session without I/O, and the kernel behind.
 
 - `codec`: bytes to packets and back
 - `session`: one connection without I/O: CONNECT to DISCONNECT, what clients send and are sent

@@ -3,7 +3,7 @@
 - `codec`: the shape table, and both protocols built from it
 - `http`: a request and a response as plain values, made of bytes
 - `actions`: what each of the 23 actions does, and their table
-- `queues`, `ready_queue`: queues found by URL; their attributes, as kernel settings; one in ready form
+- `queues`, `ready_queue`: queues by URL; attributes as kernel settings; one in ready form
 - `messages`, `received`: SQS's column of the message contract
   (docs/design/model.md#the-message-contract); what a receive brings
 - `names`, `validation`, `gate`: names; what a request may say; who calls
