@@ -1,7 +1,7 @@
 """The life of one client's connection: CONNECT, AUTH, keep alive, DISCONNECT, and every error.
 
-What flows while a connection is accepted is `client_session.py`, which builds on this. The states are the
-tables of `states.py`; what CONNECT may ask for is `handshake.py`.
+What flows while a connection is accepted is `client_session.py`, which builds on this. The states
+are the tables of `states.py`; what CONNECT may ask for is `handshake.py`.
 """
 
 from __future__ import annotations
