@@ -7,7 +7,6 @@ functions of their own. The only exception that bytes from a peer can cause is `
 - `decoder`, `control`: the hot packets; all others
 - `encoder`: packets as bytes
 - `packets`, `packet_types`, `properties`, `reason_codes`: the packets and their tables
-- `topic_names`, `topic_filter`: topic names, validated once; topic filters; `wire`: the data types
-of the wire
+- `topic_names`, `topic_filter`: names, validated once; filters; `wire`: the data types
 - `errors`: the peer's fault, and ours
 """

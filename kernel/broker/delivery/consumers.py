@@ -63,7 +63,7 @@ class ServingDispatcher(Protocol):
 
     @property
     def ready_count(self) -> int:
-        """Messages that wait for somebody who may have them."""
+        """Messages that wait for a consumer."""
 
     @property
     def leased_count(self) -> int:
