@@ -13,7 +13,7 @@ What the state machine promises:
 - `route` of all protocols together is the growth of a topic's end offsets.
 
 The end offset itself goes with each row of `route`, as the row's gauge_max: it is read from the
-queues, not counted, so that the archive alone proves the counts (spark/reconcile.py).
+queues, not counted, so that the archive alone proves the counts (spark/jobs/routed.py).
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Reads metering.schema and nothing else of Weir, so that a cluster needs no gatew
 - `bill`: one period, billed; `archive`, `period`: what it reads, and of when
 - `usage`, `metered`: from records to hourly usage
 - `pricebook`, `rating`, `currency`, `invoice`: prices, lines, invoices
-- `reconcile`: billed = served
 - `java`, `session`: what Spark runs on
 - `jobs`: the same rules as Spark plans
 """

@@ -2,8 +2,8 @@
 
 Each row of action `route` carries in gauge_max the end offset that its topic's queues had when the
 counter was read. So, for each topic and Raft group, what all origins together have routed must be
-the highest end offset; what is billed of it is that less the server's own moves. spark.reconcile
-has the same rule in plain Python.
+the highest end offset; what is billed of it is that less the server's own moves. The tests have the
+same rule in plain Python (tests/spark/reconcile.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def build(session: SparkSession, archive: Archive, period: Period) -> DataFrame:
 
 
 def returned_beyond(session: SparkSession, archive: Archive, period: Period) -> int:
-    """Of how many topics more was returned than delivered: `spark.reconcile.check_returns`."""
+    """Of how many topics more was returned than delivered: none may be."""
     end = F.timestamp_micros(F.lit(period.end_us))
     paths = [*archive.paths(repeating=False), *archive.paths(repeating=True)]
     rows = read_archive(session, paths).where(

@@ -17,7 +17,6 @@ from gateway.commands.output import CommandError
 from gateway.node_metering import ARCHIVE_DIRECTORY
 from metering.schema import Action, Kind
 from metering.schema.manifest import sequence_gaps
-from spark.reconcile import check_routed
 from tests.adapters.rocketmq.support import Wire, definition_pb2, resource, service_pb2
 from tests.adapters.rocketmq.test_clients import Telemetry
 from tests.free_ports import free_ports
@@ -30,6 +29,7 @@ from tests.matrix.rocketmq_peer import RocketmqPeer
 from tests.matrix.sqs_peer import SqsPeer
 from tests.metering.served.once import ALL, ALL_UNITS, TRAFFIC
 from tests.metering.served.reading import entries_of, growth_of, records_of, usage_of
+from tests.spark.reconcile import check_routed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

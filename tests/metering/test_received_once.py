@@ -9,11 +9,11 @@ import pytest
 
 from gateway.node_metering import ARCHIVE_DIRECTORY
 from metering.schema import Action
-from spark.reconcile import check_proof
 from tests.gateway.serving import serving
 from tests.metering.served.drivers import PERSISTENT
 from tests.metering.served.once import ALL, ALL_UNITS, TRAFFIC
 from tests.metering.served.reading import periods_of, records_of, usage_of
+from tests.spark.reconcile import check_proof
 from tests.sqs_client import sqs_client
 
 if TYPE_CHECKING:

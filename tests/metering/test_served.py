@@ -13,8 +13,6 @@ from metering.schema import INTERNAL, Action, Kind
 from metering.schema.manifest import sequence_gaps
 from spark.metered import SHAPES
 from spark.pricebook import default_price_book
-from spark.rating import rate
-from spark.reconcile import OffsetGrowth, check_proof, check_routed
 from tests.gateway.serving import Process, serving
 from tests.metering.served.drivers import DRIVERS, Driver, Tally
 from tests.metering.served.reading import (
@@ -25,6 +23,8 @@ from tests.metering.served.reading import (
     tally_of,
     usage_of,
 )
+from tests.spark.plain_rating import rate
+from tests.spark.reconcile import OffsetGrowth, check_proof, check_routed
 
 SEEN = ("kind", "protocol", "action", "queue_class", "outcome", "network")
 SELDOM = "node.metering.flush_interval_s=3600"

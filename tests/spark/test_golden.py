@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark.rating import invoices, rate
-from spark.usage import aggregate
 from tests.spark.golden import CASES, Case, golden_book, golden_records
+from tests.spark.plain_rating import invoices, rate
+from tests.spark.plain_usage import aggregate
 from tests.spark.samples import NOVEMBER
 
 

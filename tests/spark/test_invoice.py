@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 
 from spark.invoice import Invoice, render
-from spark.rating import invoices, rate
-from spark.usage import aggregate
 from tests.spark.golden import golden_book, golden_records
+from tests.spark.plain_rating import invoices, rate
+from tests.spark.plain_usage import aggregate
 from tests.spark.samples import NOVEMBER
 
 

@@ -22,10 +22,10 @@ from metering.schema import SCHEMA_VERSION
 from spark import bill
 from spark.java import java_home
 from spark.pricebook import PriceBook, default_price_book, parse_price_book
-from spark.rating import invoices, rate, unpriced
-from spark.reconcile import check_returns, check_run, load_usage
-from spark.usage import Usage, aggregate
 from tests.spark.golden import CASES, DAY_US, PRICES, golden_book, golden_records
+from tests.spark.plain_rating import invoices, rate, unpriced
+from tests.spark.plain_usage import Usage, aggregate
+from tests.spark.reconcile import check_returns, check_run, load_usage
 from tests.spark.samples import HOUR_US, NOVEMBER, random_records, record, write_archive
 from tests.spark.test_reconcile import proof_rows
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from spark.invoice import Invoice
 from spark.period import Period
 from spark.pricebook import QUANTITY_MAX, PriceBook, parse_price_book
-from spark.rating import RatingError, invoices, rate, round_total, shares
-from spark.usage import Usage, aggregate
+from spark.rating import round_total
 from tests.spark.golden import DAY_US, golden_book
+from tests.spark.plain_rating import RatingError, invoices, rate, shares
+from tests.spark.plain_usage import Usage, aggregate
 from tests.spark.samples import NOVEMBER, random_records, record
 
 money = st.decimals(min_value=0, max_value=10**9, places=12, allow_nan=False)

@@ -4,8 +4,11 @@ from dataclasses import replace
 from decimal import Decimal
 
 from metering.schema import ManifestEntry, Record
-from spark.rating import invoices, rate
-from spark.reconcile import (
+from tests.metering.test_manifest import ENTRY, NEXT
+from tests.spark.golden import amqp, golden_book, golden_records
+from tests.spark.plain_rating import invoices, rate
+from tests.spark.plain_usage import aggregate
+from tests.spark.reconcile import (
     Break,
     OffsetGrowth,
     check_archive,
@@ -15,9 +18,6 @@ from spark.reconcile import (
     check_returns,
     check_routed,
 )
-from spark.usage import aggregate
-from tests.metering.test_manifest import ENTRY, NEXT
-from tests.spark.golden import amqp, golden_book, golden_records
 from tests.spark.samples import NOVEMBER, record
 
 USAGE = aggregate(

@@ -13,10 +13,10 @@ import pytest
 from gateway.commands.bill import refreshed_archive
 from spark import bill
 from spark.pricebook import load_price_book
-from spark.reconcile import check_proof, check_routed, check_run, load_usage
 from tests.gateway.serving import serving
 from tests.metering.served.drivers import DRIVERS, Tally
 from tests.metering.served.reading import growth_of, periods_of, records_of, tally_of, usage_of
+from tests.spark.reconcile import check_proof, check_routed, check_run, load_usage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from metering.schema import Record
-from spark.usage import Aggregation, aggregate
+from tests.spark.plain_usage import Aggregation, aggregate
 from tests.spark.samples import HOUR_US, NOVEMBER, record
 
 START = NOVEMBER.start_us

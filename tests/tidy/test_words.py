@@ -60,7 +60,6 @@ PLAIN = {
     "ACKED_LATE": "after its time; a reason that the log has",
     "owed": "credit of deliveries that were settled, to be counted for the bill",
     **dict.fromkeys(("LONE", "lone", "lone_producer"), "the load `lone` of `weir bench amqp`"),
-    **dict.fromkeys(("turns", "_in_turns", "SUSPECT_TURNS"), "in turns: one after the other"),
     "turns_away": "refuses",
     "taker": "a local variable of a benchmark",
 }

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from metering.schema import Action, Kind, ManifestEntry, Outcome, Record, parse_manifest
 from metering.schema.manifest import MANIFEST_NAME
 from spark.period import Period
-from spark.reconcile import OffsetGrowth
-from spark.usage import Usage, aggregate
 from tests.metering.served.drivers import Tally
+from tests.spark.plain_usage import Usage, aggregate
+from tests.spark.reconcile import OffsetGrowth
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING
 from metering.schema import INTERNAL, Action, Kind
 from spark.invoice import EXACT, Invoice
 from spark.period import Period
-from spark.rating import invoices as make_invoices
-from spark.rating import rate
-from spark.usage import DIMENSIONS, EGRESS, PROOF, SUMS, Usage
+from spark.usage import DIMENSIONS, EGRESS, PROOF, SUMS
+from tests.spark.plain_rating import invoices as make_invoices
+from tests.spark.plain_rating import rate
+from tests.spark.plain_usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
