@@ -60,6 +60,7 @@ PLAIN = {
     "ACKED_LATE": "after its time; a reason that the log has",
     "owed": "credit of deliveries that were settled, to be counted for the bill",
     **dict.fromkeys(("LONE", "lone", "lone_producer"), "the load `lone` of `weir bench amqp`"),
+    **dict.fromkeys(("turns", "SUSPECT_TURNS"), "in turns: one after the other"),
     "turns_away": "refuses",
     "taker": "a local variable of a benchmark",
 }
