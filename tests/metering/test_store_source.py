@@ -16,11 +16,14 @@ from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 
 NAMES = protocol_names({7: "amqp", 8: "mqtt"}, INTERNAL)
+PLAIN = {"mqtt": "qos0"}
 TRANSIENT = TopicOptions(durable=False)
 
 
 def source_of(world: World, meter: Meter | None = None) -> StoreSource:
-    return StoreSource(world.opened.store.replicas, meter or Meter(START_US), NAMES)
+    return StoreSource(
+        world.opened.store.replicas, meter or Meter(START_US), NAMES, plain_classes=PLAIN
+    )
 
 
 def peer_of(world: World, origin: int = 7) -> Peer:
