@@ -186,6 +186,19 @@ class NodeMetering:
         """Flushes made and waiting."""
         return self._collector.statistics(self._now_us())
 
+    def check_declared(self) -> None:
+        """Raise KernelError NOT_FOUND if an adapter has counted here that nobody knows. Its counts
+        would begin again under another name, beside those that its server has told.
+        """
+        unknown = self._source.undeclared()
+        if unknown:
+            shown = ", ".join(map(str, unknown))
+            raise KernelError(
+                Code.NOT_FOUND,
+                f"no adapter declares origin {shown}, of which there are messages: name the "
+                "server's file with --config (docs/adapter.md)",
+            )
+
     def forgotten(self) -> int:
         """Messages of deleted topics that went unbilled (`usage.RETIRED_MAX`)."""
         return self._source.forgotten()
@@ -290,6 +303,7 @@ async def _export_offline(data: Path, declared: Mapping[str, Declaration], *, an
         metering = NodeMetering(
             local.client, local.store.replicas, node_of(data), data, clock, settings, declared
         )
+        metering.check_declared()
         await metering.open()
         await metering.stop()
         await metering.export_log(final=True, anew=anew)

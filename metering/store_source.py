@@ -135,6 +135,11 @@ class StoreSource:
         """Messages that deleted topics held and no report told, because there were too many."""
         return sum(each.state.ledger.forgotten for each in self._replicas())
 
+    def undeclared(self) -> list[int]:
+        """Origins that something was counted for and that have no name."""
+        told = (each.origin for replica in self._replicas() for each in _of_tenants(replica))
+        return sorted({origin for origin in told if origin not in self._origins})
+
     def _durable(self) -> Iterator[Replica]:
         return (each for each in self._replicas() if each.group != TRANSIENT_GROUP)
 
