@@ -18,7 +18,7 @@ from gateway.exposure import exposure_findings
 from gateway.tenants import tenant_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from adapters.base import Declaration
     from gateway.config_schema import Settings
@@ -163,8 +163,12 @@ def _declared_findings(
                 yield (*path, key), what
 
 
-def _unserved_findings(changed: Iterable[Path]) -> Iterator[Finding]:
+def _unserved_findings(changed: Sequence[Path]) -> Iterator[Finding]:
+    # An entry with an adapter of its own says what that one does.
+    others = {path[1] for path in changed if path[0] == "protocols" and path[2:] == ("adapter",)}
     for path in changed:
+        if path[0] == "protocols" and path[1] in others:
+            continue
         for beginning, instead in NOT_SERVED_YET:
             head = path[: len(beginning)]
             if len(head) == len(beginning) and all(
