@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping
 
     from adapters.base import ListenerAddress, Services, TrafficCounter
-    from adapters.moving import Takers
+    from adapters.moving import ConsumersByKey
 
 BUSY: Final = "busy"
 """A reason not to read."""
@@ -137,11 +137,13 @@ class LineAdapter:
     def addresses(self) -> Mapping[str, tuple[str, int]]:
         return self.listeners.addresses()
 
-    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
+    def move(
+        self, amount: int, to: Mapping[str, str], consumers_by_key: ConsumersByKey | None = None
+    ) -> int:
         stay = [each for each in self.listeners.connections if not each.connection.is_leaving]
         movable = [each for each in stay if each.connection.session is not None]
         now_ms = self.services.clock.monotonic_ms()
-        chosen = list(self._moving.chosen(movable, amount, takers, _taker, now_ms))
+        chosen = list(self._moving.chosen(movable, amount, consumers_by_key, _key_of, now_ms))
         for each in chosen:
             each.connection.leave(f"MOVE {to.get(each.listener.name, '')}".rstrip())
         return len(chosen)
@@ -172,6 +174,6 @@ def _host_of(each: LineProtocol) -> str:
     return each.peer.rpartition(":")[0]
 
 
-def _taker(each: LineProtocol) -> object:
+def _key_of(each: LineProtocol) -> object:
     session = each.connection.session
     return session.id if session is not None else None
