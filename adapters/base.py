@@ -421,6 +421,8 @@ class Declaration:
     """Who reads its native blocks, wherever stored messages are; None: it writes none."""
     tenant: TenantWord | None = None
     """None: it has no word for tenants; users of `acme` sign in as `acme:USER`."""
+    needs: frozenset[str] = frozenset()
+    """Limits and options that its entry must have: `make` may count on them."""
     login: LoginKind = LoginKind.PASSWORD
     trials: tuple[Trial, ...] = ()
     """The first that works on this machine is proposed."""

@@ -72,6 +72,10 @@ def look(
             findings.append((("protocols", key, "adapter"), str(error)))
             continue
         faults = list(_faults(key, declared, found))
+        missing = sorted(declared.needs - protocol.values().keys())
+        if missing:
+            what = f"has no {', '.join(missing)} among its limits and options, as its adapter needs"
+            findings.append((("protocols", key), what))
         findings += [(("protocols", key, "adapter"), fault) for fault in faults]
         if not faults:
             found[key] = declared

@@ -131,6 +131,7 @@ class NodeMetering:
         )
         self._exporting = asyncio.Lock()
         self._running: list[asyncio.Task[None]] = []
+        self._told_unnamed: set[int] = set()
         self.failure = ""
         """Why the metering does not work; empty if it does."""
 
@@ -206,7 +207,13 @@ class NodeMetering:
     def _windows(self, start_us: int, end_us: int) -> Iterable[Window]:
         if self._collector.drained():
             self._source.reported()
-        return self._source.windows(start_us, end_us)
+        found = self._source.windows(start_us, end_us)
+        for origin in self._source.unnamed - self._told_unnamed:
+            self._told_unnamed.add(origin)
+            _log.warning(
+                "counted by number: no adapter of these settings declares it", origin=origin
+            )
+        return found
 
     def _now_us(self) -> int:
         return self._clock.wall_ms() * 1_000

@@ -76,6 +76,8 @@ class StoreSource:
         self._meter = meter
         self._origins = origins
         self._plain_classes = plain_classes or {}
+        self.unnamed: set[int] = set()
+        """Origins that were told by number: an adapter's that this process should know."""
         self._region = region
         self._meters: dict[int, StoreMeter] = {}
         self._observed: dict[int, int] = {}
@@ -177,7 +179,11 @@ class StoreSource:
         return plain
 
     def _protocol(self, origin: int) -> str:
-        return self._origins.get(origin) or f"origin-{origin}"
+        name = self._origins.get(origin)
+        if name is None:
+            self.unnamed.add(origin)
+            return f"origin-{origin}"
+        return name
 
 
 def _of_tenants(replica: Replica) -> Iterator[UsageCount]:

@@ -114,6 +114,18 @@ def test_a_name_that_the_bill_has_for_something_else_is_refused(
     assert f"{name}.adapter: the name {name} is Weir's own" in problems(tmp_path, entry(name))
 
 
+def test_an_entry_without_what_its_adapter_needs_is_told(
+    stranger: ModuleType, tmp_path: Path
+) -> None:
+    stranger.LINE = declared(needs=frozenset({"line_max", "strict"}))  # type: ignore[attr-defined]
+    said = problems(tmp_path, entry())
+    assert "line: has no line_max, strict among its limits and options" in said
+    file = tmp_path / "weir.yaml"
+    limits = "    limits: {line_max: {value: 1, unit: bytes, reason: few}}\n"
+    file.write_text(entry() + limits + "    options: {strict: true}\n")
+    assert load(file, environ={}).settings.protocols["line"].limit("line_max") == 1
+
+
 @pytest.mark.parametrize(
     ("adapter", "what"),
     [

@@ -23,6 +23,7 @@ LINE: Final = Declaration(
     title="the line protocol",
     origin=ORIGIN_BYTE,
     make=make,
+    needs=frozenset({"connections_max", "line_bytes_max", "unacked_max"}),
     trials=(Trial("socat", "tcp", r"printf 'LOGIN guest guest\n' | socat - TCP:{address}"),),
     tells_address_only_to_move=True,
 )

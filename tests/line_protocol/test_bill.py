@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from metering.schema import Action, Kind
 from spark import bill
 from spark.session import SparkUnavailableError, check_available, local_session
 from tests.gateway.serving import serving
-from tests.line_protocol.test_line_protocol import BOOK, PORT, SETTINGS, trade
+from tests.line_protocol.test_line_protocol import BOOK, PORT, SETTINGS, TOPIC, trade
 from tests.metering.served.reading import records_of, usage_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,18 @@ def test_counts_of_an_adapter_that_is_not_named_are_not_exported_under_another_n
         if (row.kind, row.action) == (Kind.STORE, Action.PUBLISH):
             published[row.protocol] += row.messages
     assert published == {"line": 3, "amqp": 1}
+
+
+def test_a_server_that_does_not_know_the_adapter_any_more_says_so(
+    data: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy)
+    with serving(copy, "node.metering.flush_interval_s=1") as node:
+        with node.amqp() as connection:
+            connection.channel().basic_publish("", TOPIC, b"so that the topic is counted again")
+        said = node.wait_for("counted by number: no adapter of these settings declares it")
+        assert said["origin"] == 200
 
 
 @pytest.mark.spark
