@@ -151,13 +151,13 @@ def _declared_findings(
     settings: Settings, declared: Mapping[str, Declaration]
 ) -> Iterator[Finding]:
     """What adapters say of their listeners."""
-    takers = " and ".join(each.title for each in declared.values() if each.reads_plain_too)
+    titles = " and ".join(each.title for each in declared.values() if each.reads_plain_too)
     for path, listener in settings.open_listeners().items():
         adapter = declared.get(path[1]) if path[0] == "protocols" else None
         if listener.plain_too and not (
             listener.tls and adapter is not None and adapter.reads_plain_too
         ):
-            yield (*path, "plain_too"), f"is for {takers}'s listeners with `tls: true`"
+            yield (*path, "plain_too"), f"is for {titles}'s listeners with `tls: true`"
         if adapter is not None:
             for key, what in adapter.listener_faults(listener):
                 yield (*path, key), what
