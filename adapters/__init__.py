@@ -4,7 +4,8 @@
 
 What they have in common stands here.
 
-- `base`: what every adapter is to the gateway (`Adapter`), what it is given (`SignIn`, `Holder`)
+- `base`: what every adapter is to the gateway (`Adapter`), what it is given (`Services`), and
+  what the rest of Weir knows of it (`Declaration`; docs/adapter.md)
 - `transport`, `tls_server`: a connection's bytes, its listeners; TLS handshakes
 - `small_reads`: little is read at once of whoever has not signed in
 - `lingering`: the end of a connection, so that what was said last arrives

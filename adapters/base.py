@@ -6,35 +6,43 @@ An adapter is made with a kernel client, a `SignIn`, listener addresses and its 
 
 `drain` stops taking new connections and says goodbye in the protocol's own way; `stop` ends what
 is left. Both are bounded in time by their caller. No adapter imports another.
+
+What the rest of Weir must know about an adapter stands in its `Declaration`, which protocols.yaml
+names and the gateway finds there: nothing outside an adapter's folder knows it (docs/adapter.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from auth.principal import DEFAULT_TENANT, Principal
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from auth.directory import Directory
+    from auth.policy import PolicyBook
     from auth.rules import Permission
+    from auth.tls import PemPair
+    from kernel.api.client import Client
+    from kernel.api.origins import OriginReader
+    from kernel.common.ports import Clock, Random
 
+    from .memory import GatewayMemory
     from .moving import ConsumersByKey
 
 
-class Origin(IntEnum):
-    """The byte in a stored message that says which adapter wrote its native block. These numbers
-    are on disk: none is ever given to another protocol. 0 is the kernel's own (`weir message`).
-    """
+KERNEL_ORIGIN: Final = 0
+"""The origin of what no adapter wrote: `weir message send`."""
 
-    KERNEL = 0
-    AMQP = 1
-    MQTT = 2
-    SQS = 3
-    ROCKETMQ = 4
+ORIGIN_MIN: Final = 1
+ORIGIN_MAX: Final = 254
+"""What adapters may declare: 0 is the kernel's, 255 the server's own moves
+(`kernel.api.origins.INTERNAL`)."""
 
 
 class Rights(Protocol):
@@ -105,6 +113,26 @@ class SignIn(Protocol):
         """
 
 
+class Users(SignIn, Protocol):
+    """The users of the store, for every way of signing in."""
+
+    @property
+    def directory(self) -> Directory:
+        """Who there is: users, access keys and their secrets."""
+
+    @property
+    def policies(self) -> PolicyBook:
+        """Who may do what: gives out the rights of a principal that was found otherwise."""
+
+    async def sign_in(
+        self, login: str, password: bytes, address: str, client_id: str | None = None
+    ) -> Rights:
+        """As `SignIn.sign_in`; `client_id` is what `${clientid}` stands for in policies."""
+
+    def without_password(self, login: str, address: str, client_id: str | None = None) -> Rights:
+        """As `SignIn.without_password`."""
+
+
 class DeliveryCounter(Protocol):
     """Counts what one consumer group of one topic is handed (`metering.counters.Counter`). What
     is leased until a deadline is counted by the store, not here.
@@ -156,7 +184,7 @@ class TrafficMeter(DeliveryMeter, Protocol):
 
     What the log holds (messages stored, timed leases, acks) the store counts by the origin of the
     session: an adapter that opens its sessions, and makes its receives and lease changes, with its
-    `Origin` has nothing else to do for it.
+    declared origin has nothing else to do for it.
     """
 
     def delivery_counter(
@@ -258,3 +286,157 @@ class Adapter(Protocol):
 
     def statistics(self) -> AdapterStatistics:
         """Figures now."""
+
+
+# --- The declaration ------------------------------------------------------------------------
+
+
+class ListenerSettings(Protocol):
+    """One listener as protocols.yaml says it (`gateway.config_schema.Listener`)."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def tls(self) -> bool: ...
+    @property
+    def plain_too(self) -> bool: ...
+    @property
+    def advertised(self) -> str | None: ...
+    @property
+    def client_certificate(self) -> str: ...
+
+
+class ProtocolSettings(Protocol):
+    """An adapter's entry in protocols.yaml (`gateway.config_schema.Protocol`), merged and checked.
+    To ask for what the entry does not have is a KeyError.
+    """
+
+    def limit(self, name: str) -> int:
+        """The value of a limit."""
+
+    def values(self) -> Mapping[str, bool | int | str]:
+        """All limits and options by name."""
+
+    def flag(self, name: str) -> bool:
+        """A yes-or-no option."""
+
+    def number(self, name: str) -> int:
+        """A whole-number option."""
+
+    def text(self, name: str) -> str:
+        """A text option."""
+
+    def open_listeners(self) -> Mapping[str, ListenerSettings]:
+        """The listeners to bind, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What the gateway makes an adapter of."""
+
+    settings: ProtocolSettings
+    client: Client
+    users: Users
+    clock: Clock
+    random: Random
+    memory: GatewayMemory
+    """What clients of all protocols together may make this process hold."""
+    tenant_names: Mapping[str, str]
+    """What the protocol calls each tenant that the settings name, by tenant."""
+    meter: TrafficMeter | None
+    """None: the metering is switched off."""
+    version: str
+    """Weir's own."""
+    listeners: Callable[[], Sequence[ListenerAddress]]
+    """Where the open listeners bind, TLS contexts and all: for `transport.Listeners`."""
+    certificate: Callable[[], PemPair]
+    """This node's certificate with its key, for an adapter whose library makes TLS itself."""
+    client_authority: Path | None
+    """Who signs the certificates of clients."""
+
+
+class LoginKind(Enum):
+    """How clients of a protocol prove who they are: which of the development logins is theirs."""
+
+    PASSWORD = "password"  # noqa: S105 - a kind, not one
+    ACCESS_KEY = "access key"
+
+
+WEIR: Final = "weir"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One way to try a protocol, shown when a server starts."""
+
+    program: str
+    """What has to be installed; `WEIR` is."""
+    listener: str
+    """Its name in the settings."""
+    command: str
+    """To be copied: `{address}` and `{weir}` are filled in. It signs in by a development login."""
+
+
+def _no_fault(_name: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantWord:
+    """A protocol's own word for a tenant, whose name in it the settings may give (`known_as`)."""
+
+    word: str
+    """As people say it: virtual host."""
+    shown_as: str
+    """Its key in what `weir tenant ls` shows."""
+    fault: Callable[[str], str | None] | None = None
+    """What is wrong with a name that was given; None: what is wrong with any name."""
+    own_fault: Callable[[str], str | None] = _no_fault
+    """What is wrong if a tenant of this name is given no other."""
+
+
+def _fine(_listener: ListenerSettings) -> Iterable[tuple[str, str]]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What all of Weir must know about an adapter, without loading what serves clients.
+
+    Two things are in what is stored and billed, and so fixed for ever: `name` and `origin`.
+    """
+
+    name: str
+    """Its key in protocols.yaml, and the protocol of what it is billed for."""
+    title: str
+    """As people write it."""
+    origin: int
+    """The byte in a stored message that says who wrote its native block: ORIGIN_MIN to ORIGIN_MAX,
+    no other adapter's ever (docs/adapter.md has those that are taken)."""
+    make: Callable[[Services], Adapter]
+    """The adapter, on the event loop that will serve it; imports what that takes."""
+    reader: Callable[[], OriginReader] | None = None
+    """Who reads its native blocks, wherever stored messages are; None: it writes none."""
+    tenant: TenantWord | None = None
+    """None: it has no word for tenants; users of `acme` sign in as `acme:USER`."""
+    needs: frozenset[str] = frozenset()
+    """Limits and options that its entry must have: `make` may count on them."""
+    login: LoginKind = LoginKind.PASSWORD
+    trials: tuple[Trial, ...] = ()
+    """The first that works on this machine is proposed."""
+    leases_are_timed: bool = False
+    """All deliveries are leased by the log until a deadline, and so counted by the store."""
+    plain_class: str = "standard"
+    """What the bill calls the class of a message that was published with no grade, order or delay
+    (`metering.schema.QueueClass`)."""
+    tells_address_only_to_move: bool = False
+    """Clients are told an address only when they are to go to another gateway."""
+    reads_plain_too: bool = False
+    """Its TLS listeners may take plain connections as well (`plain_too`)."""
+    listener_faults: Callable[[ListenerSettings], Iterable[tuple[str, str]]] = _fine
+    """(key, what is wrong with it) of a listener, besides what holds for all."""
+    session_name: Callable[[str], str] | None = None
+    """The kernel's name for the subscriber that a client's session is, by its client id; None: it
+    has no sessions that outlive connections."""

@@ -21,6 +21,7 @@ from gateway.config_schema import NODE_NUMBER_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from adapters.base import Declaration
     from gateway.config_path import Path
     from gateway.config_schema import Cluster, Settings
 
@@ -30,9 +31,6 @@ SECRET_BYTES_MIN = 16
 
 ANYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound
 """Hosts that can be listened on and not be dialled."""
-
-TOLD_WHEN_MOVED = frozenset({"amqp", "mqtt"})
-"""Protocols that tell clients an address only when these are to go to another gateway."""
 
 Address = tuple[str, int]
 
@@ -107,7 +105,9 @@ _ONLY_IN_CLUSTERS = (
 )
 
 
-def cluster_findings(settings: Settings, changed: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+def cluster_findings(
+    settings: Settings, declared: Mapping[str, Declaration], changed: Sequence[Path]
+) -> Iterator[tuple[Path, str]]:
     """What is wrong with the settings of a cluster: where, and what."""
     at = ("node", "cluster")
     cluster, role = settings.node.cluster, settings.node.role
@@ -115,7 +115,11 @@ def cluster_findings(settings: Settings, changed: Sequence[Path]) -> Iterator[tu
         for path in changed:
             if path[:2] in {at, ("node", "store"), ("node", "mesh")}:
                 yield path, _ONLY_IN_CLUSTERS
-            if path[-1] == "advertised" and path[1] in TOLD_WHEN_MOVED:
+            if (
+                path[-1] == "advertised"
+                and path[1] in declared
+                and declared[path[1]].tells_address_only_to_move
+            ):
                 yield path, "is told by gateways of a cluster, to clients that are to go to another"
         return
     yield from _address_findings(settings)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config_check import find_problems
 from gateway.config_merge import Merge
-from gateway.config_path import ConfigError, Path, Problem
+from gateway.config_path import ConfigError, Path, Problem, spell
 from gateway.config_schema import Limit, Listener, Operation, Protocol, Settings
 from gateway.config_source import (
     read_assignments,
@@ -24,10 +24,13 @@ from gateway.config_source import (
     read_environment,
     read_file,
 )
+from gateway.declared import look
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Mapping, Sequence
+
+    from adapters.base import Declaration
 
 __all__ = [
     "ConfigError",
@@ -79,3 +82,21 @@ def load(
         raise ConfigError(problems)
     values = {path: merge.value(path) for path in merge.origins}
     return Loaded(settings, values, merge.origins)
+
+
+def adapters_of(config_file: pathlib.Path | None) -> dict[str, Declaration]:
+    """The adapters of a server that has this file, by protocol, for work on its data while it does
+    not run: whatever else the file says, for whichever role. Raises ConfigError.
+    """
+    merge = Merge()
+    merge.apply(read_default())
+    merge.seal_defaults()
+    if config_file is not None:
+        merge.apply(read_file(config_file))
+    settings = merge.finish()
+    if settings is None:
+        raise ConfigError(merge.problems)
+    declared, findings = look(settings.protocols)
+    if findings:
+        raise ConfigError(Problem(spell(path), what, "") for path, what in findings)
+    return declared

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from auth.development import is_loopback
 from gateway.cluster_settings import cluster_findings
 from gateway.config_path import SECTIONS, Path, Problem, spell
+from gateway.declared import look
 from gateway.exposure import exposure_findings
 from gateway.tenants import tenant_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from adapters.base import Declaration
     from gateway.config_schema import Settings
 
 Finding = tuple[Path, str]
@@ -36,7 +38,7 @@ NOT_SERVED_YET: tuple[Finding, ...] = (
     (("node", "mesh", "advertised"), "node.cluster.address tells others where it is"),
     (("names", "aliases"), "this version has no aliases"),
     (("names", "tree"), "this is fixed for now: `weir topic create --tree` decides for one topic"),
-    (("protocols", ANY, "auth"), "this version offers what it has: PLAIN for AMQP"),
+    (("protocols", ANY, "auth"), "this version offers what each adapter has"),
 )
 """Beginnings of paths whose values are fixed for now, and what is the case instead."""
 
@@ -48,16 +50,19 @@ def find_problems(
 
     `changed` are the paths whose value differs from the shipped one.
     """
+    declared, undeclared = look(settings.protocols)
     findings = [
         *_protocol_findings(settings),
+        *undeclared,
         *_limit_findings(settings),
         *_operation_findings(settings),
         *_address_findings(settings),
         *_metering_findings(settings),
         *_tls_findings(settings),
+        *_declared_findings(settings, declared),
         *exposure_findings(settings),
-        *cluster_findings(settings, changed),
-        *tenant_findings(settings.tenants, changed),
+        *cluster_findings(settings, declared, changed),
+        *tenant_findings(settings.tenants, declared, changed),
         *_unserved_findings(changed),
     ]
     return [Problem(spell(path), what, _origin(path, origins)) for path, what in findings]
@@ -117,8 +122,6 @@ def _metering_findings(settings: Settings) -> Iterator[Finding]:
 
 def _tls_findings(settings: Settings) -> Iterator[Finding]:
     for path, listener in settings.open_listeners().items():
-        if listener.plain_too and (not listener.tls or path[:2] != ("protocols", "rocketmq")):
-            yield (*path, "plain_too"), "is for RocketMQ's listeners with `tls: true`"
         if listener.client_certificate == "none":
             continue
         asks = (*path, "client_certificate")
@@ -131,10 +134,6 @@ def _tls_findings(settings: Settings) -> Iterator[Finding]:
             yield asks, "is for listeners with `tls: true`"
         elif settings.node.tls.client_authority is None:
             yield asks, "needs the authority that signs them: set node.tls.client_authority"
-        if path[:2] == ("protocols", "rocketmq") and (
-            listener.client_certificate == "optional" or listener.plain_too
-        ):
-            yield asks, "is `none` or, with `plain_too: false`, `required` in RocketMQ"
     tls = settings.node.tls
     if (tls.certificate is None) != (tls.private_key is None):
         missing = "certificate" if tls.certificate is None else "private_key"
@@ -148,8 +147,28 @@ def _tls_findings(settings: Settings) -> Iterator[Finding]:
                 )
 
 
-def _unserved_findings(changed: Iterable[Path]) -> Iterator[Finding]:
+def _declared_findings(
+    settings: Settings, declared: Mapping[str, Declaration]
+) -> Iterator[Finding]:
+    """What adapters say of their listeners."""
+    titles = " and ".join(each.title for each in declared.values() if each.reads_plain_too)
+    for path, listener in settings.open_listeners().items():
+        adapter = declared.get(path[1]) if path[0] == "protocols" else None
+        if listener.plain_too and not (
+            listener.tls and adapter is not None and adapter.reads_plain_too
+        ):
+            yield (*path, "plain_too"), f"is for {titles}'s listeners with `tls: true`"
+        if adapter is not None:
+            for key, what in adapter.listener_faults(listener):
+                yield (*path, key), what
+
+
+def _unserved_findings(changed: Sequence[Path]) -> Iterator[Finding]:
+    # An entry with an adapter of its own says what that one does.
+    others = {path[1] for path in changed if path[0] == "protocols" and path[2:] == ("adapter",)}
     for path in changed:
+        if path[0] == "protocols" and path[1] in others:
+            continue
         for beginning, instead in NOT_SERVED_YET:
             head = path[: len(beginning)]
             if len(head) == len(beginning) and all(

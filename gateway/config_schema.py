@@ -104,7 +104,7 @@ class Auth(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Protocol(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One protocol: which adapter speaks it, where, within which bounds, and how much of it.
 
-    `adapter` is `module:Class`; null means that this version has none.
+    `adapter` is `module:name` of its declaration (`declared`); null: this version has none.
     """
 
     adapter: str | None

@@ -22,8 +22,9 @@ from auth.sealed import open_key_ring
 from gateway.admin.app import AdminParts, build_app
 from gateway.admin.principals import Principals
 from gateway.admin.topic_shapes import GroupLimits
-from gateway.builders import BUILDERS, Services
+from gateway.builders import Builder
 from gateway.certificates import certificate_of
+from gateway.declared import declared_in, register_readers
 from gateway.identity import Identity, UserRecords
 from gateway.process import StartRefused
 from gateway.rights_watch import RightsWatch
@@ -59,6 +60,7 @@ class Front:
         """`data`: where the keys and the certificate are, unless the settings say otherwise."""
         self._settings = settings
         self._data = data
+        self._declared = declared_in(settings.protocols)
         self._client = client
         self._clock = clock
         self._random = random
@@ -93,7 +95,7 @@ class Front:
 
     async def serve(self, metering: NodeMetering | None) -> None:
         """Make every adapter, and listen. Raises StartRefused, OSError."""
-        services = Services(
+        builder = Builder(
             client=self._client,
             identity=self._identity,
             clock=self._clock,
@@ -107,7 +109,9 @@ class Front:
         )
         for name, protocol in self._settings.protocols.items():
             if protocol.open_listeners():
-                self.adapters.append(BUILDERS[name](protocol, services))
+                declared = self._declared[name]
+                register_readers(self._client.origins, {name: declared})
+                self.adapters.append(builder.build(declared, protocol))
         # Before anyone is let in: from now on no change is missed.
         self._watch = RightsWatch(self._identity.store, self.adapters, asyncio.get_running_loop())
         self._watch.start()
@@ -138,6 +142,7 @@ class Front:
             health=health,
             clock=self._clock,
             tenants=self._settings.tenants,
+            declared=self._declared,
             metering=metering,
             cluster_admin=cluster_admin,
             adapters=self.adapters,

@@ -32,6 +32,7 @@ from gateway.admin.server import AdminServer, Exchange
 from gateway.alarm_log import AlarmLog
 from gateway.certificates import admin_certificate
 from gateway.cluster_settings import gateway_address, open_security, peers_of
+from gateway.declared import declared_in
 from gateway.exposure import warn_of_exposures
 from gateway.front import DRAIN_SECONDS, Front
 from gateway.garbage import Garbage
@@ -275,6 +276,7 @@ class GatewayNode:
             self._data,
             self._clock,
             settings,
+            declared_in(self._settings.protocols),
             cluster_admin.flush,
         )
         self._metering = metering

@@ -9,11 +9,11 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import gateway
+from adapters.base import WEIR, LoginKind
 from auth.development import (
     DEVELOPMENT_KEY_ID,
     DEVELOPMENT_PASSWORD,
@@ -22,57 +22,13 @@ from auth.development import (
     Listener,
     development_principals,
 )
+from gateway.declared import declared_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from adapters.base import Adapter
+    from adapters.base import Adapter, Declaration
     from gateway.config_schema import Settings
-
-WEIR: Final = "weir"
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One way to try a protocol."""
-
-    program: str
-    """What has to be installed; `weir` is."""
-    listener: str
-    """Its name in the settings."""
-    command: str
-
-
-TRIALS: Final[Mapping[str, Sequence[Trial]]] = {
-    "rocketmq": (
-        Trial(
-            WEIR,
-            "grpc",
-            "{weir} bench rocketmq --url rocketmq://weir:weir-secret@{address} --duration 5",
-        ),
-    ),
-    "amqp": (
-        Trial(WEIR, "tcp", "{weir} bench amqp --url amqp://guest:guest@{address}/%2f --duration 5"),
-    ),
-    "mqtt": (
-        Trial(
-            "mosquitto_pub", "tcp", "mosquitto_pub -L mqtt://guest:guest@{address}/hello -q 1 -m hi"
-        ),
-        Trial(WEIR, "tcp", "{weir} bench mqtt --url mqtt://guest:guest@{address} --duration 5"),
-    ),
-    "sqs": (
-        Trial(
-            "aws",
-            "http",
-            "AWS_ACCESS_KEY_ID=weir AWS_SECRET_ACCESS_KEY=weir-secret AWS_DEFAULT_REGION=us-east-1 "
-            "aws --endpoint-url http://{address} sqs create-queue --queue-name hello",
-        ),
-        Trial(WEIR, "http", "{weir} bench sqs --url http://{address} --messages 5000"),
-    ),
-}
-"""One command per protocol, to be copied: the first that works here."""
-
-_BY_PASSWORD: Final = frozenset({"amqp", "mqtt"})
 
 
 def greeting(
@@ -99,26 +55,32 @@ def greeting(
         for path, each in settings.open_listeners().items()
     ]
     if adapters and development_principals(listeners) is not None:
-        lines.append(f"  development logins (loopback only): {_logins(adapters)}")
-        lines += [f"  try: {each}" for each in _trials(adapters, find)]
+        declared = declared_in(settings.protocols)
+        lines.append(f"  development logins (loopback only): {_logins(adapters, declared)}")
+        lines += [f"  try: {each}" for each in _trials(adapters, declared, find)]
     return "\n".join(lines) + "\n"
 
 
-def _logins(adapters: Sequence[Adapter]) -> str:
+def _logins(adapters: Sequence[Adapter], declared: Mapping[str, Declaration]) -> str:
     """Those that the protocols served here ask for."""
-    names = {adapter.name for adapter in adapters}
+    kinds = {declared[adapter.name].login for adapter in adapters}
     logins = []
-    if names & _BY_PASSWORD:
+    if LoginKind.PASSWORD in kinds:
         logins.append(f"{DEVELOPMENT_USER}/{DEVELOPMENT_PASSWORD}")
-    if names - _BY_PASSWORD:
+    if LoginKind.ACCESS_KEY in kinds:
         logins.append(f"access key {DEVELOPMENT_KEY_ID} with secret {DEVELOPMENT_SECRET.decode()}")
     return ", ".join(logins)
 
 
-def _trials(adapters: Sequence[Adapter], find: Callable[[str], str | None]) -> Iterator[str]:
+def _trials(
+    adapters: Sequence[Adapter],
+    declared: Mapping[str, Declaration],
+    find: Callable[[str], str | None],
+) -> Iterator[str]:
+    """One command per protocol, to be copied: the first that works here."""
     for adapter in adapters:
         addresses = adapter.addresses()
-        for trial in TRIALS.get(adapter.name, ()):
+        for trial in declared[adapter.name].trials:
             if trial.listener not in addresses:
                 continue
             if trial.program != WEIR and find(trial.program) is None:

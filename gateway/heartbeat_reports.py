@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 import gateway
-from adapters.base import Origin
+from adapters.base import KERNEL_ORIGIN
 from gateway.cluster_settings import ANYWHERE, host_label, spell_address
+from gateway.declared import KERNEL_NAME, declared_in, names_by_origin
 from gateway.tenants import tenants_word
 from kernel.cluster.gateways import SMOOTHED
 from kernel.cluster.messages import (
@@ -76,7 +77,10 @@ class HeartbeatReporter:
         self._process = process
         self._label = host_label(settings.node.cluster)
         self._listeners = told_listeners(settings, adapters)
-        self._tenants = tenants_word(settings.tenants)
+        declared = declared_in(settings.protocols)
+        self._kinds = {KERNEL_ORIGIN: KERNEL_NAME, **names_by_origin(declared)}
+        self._origins = {kind: origin for origin, kind in self._kinds.items()}
+        self._tenants = tenants_word(settings.tenants, declared)
         self._client = client
         self._adapters = {each.name: each for each in adapters}
         self._cluster_admin = cluster_admin
@@ -127,7 +131,7 @@ class HeartbeatReporter:
         ]
         figures = {name: each.statistics() for name, each in self._adapters.items()}
         consumed = [
-            Task(Role.CONSUME, of.tenant, of.topic, of.group, _kind(of.origin), consumers)
+            Task(Role.CONSUME, of.tenant, of.topic, of.group, self._kind(of.origin), consumers)
             for of, consumers in self._client.tasks.consumed(TASKS_MAX // 2)
         ]
         return HeartbeatReport(
@@ -232,15 +236,12 @@ class HeartbeatReporter:
         of = move.consuming
         if of is None:
             return None
-        origin = Origin[move.kind.upper()]
+        origin = self._origins[move.kind]
         return self._client.tasks.consumers_by_key(Consumers(of.tenant, of.topic, of.group, origin))
 
-
-def _kind(origin: int) -> str:
-    try:
-        return Origin(origin).name.lower()
-    except ValueError:
-        return ""
+    def _kind(self, origin: int) -> str:
+        """The protocol of an origin; empty if it is nobody's here."""
+        return self._kinds.get(origin, "")
 
 
 def told_listeners(settings: Settings, adapters: Sequence[Adapter]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.store_figures import StoreFigures, damage_check, disk_check
 from gateway.alarm_log import AlarmLog
 from gateway.certificates import admin_certificate
+from gateway.declared import declared_in
 from gateway.exposure import warn_of_exposures
 from gateway.front import DRAIN_SECONDS, Front
 from gateway.garbage import Garbage
@@ -134,6 +135,7 @@ class Node:
             self._data,
             self._clock,
             settings,
+            declared_in(self._settings.protocols),
         )
         await metering.open()
         self._metering = metering

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from adapters.base import Origin
+from adapters.base import KERNEL_ORIGIN
 from gateway.config_schema import Metering
 from gateway.data_lock import lock_data_directory
+from gateway.declared import KERNEL_NAME, names_by_origin
 from kernel.api.origins import INTERNAL
 from kernel.common.errors import Code, KernelError
 from kernel.in_process.opening import open_store
@@ -41,9 +42,10 @@ from metering.topic import MeteringTopic
 from metering.traffic import Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
+    from adapters.base import Declaration
     from kernel.api.client import Client
     from kernel.common.ports import Clock
     from kernel.store.replicas.replica import Replica
@@ -62,9 +64,6 @@ FLUSH_NOW_S: Final = 10.0
 
 QUEUE: Final = 0
 """`__metering` has one queue."""
-
-TIMED_LEASES: Final = frozenset({"sqs", "rocketmq"})
-"""Protocols whose deliveries are timed leases, and so counted by the store."""
 
 NO_PYARROW: Final = (
     "pyarrow is not installed here: `make setup-spark`, or pip install 'weir-mq[spark]'"
@@ -97,12 +96,12 @@ class NodeMetering:
         data: Path,
         clock: Clock,
         settings: Metering,
+        declared: Mapping[str, Declaration],
         others: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         """`replicas()`: the Raft groups that this process counts for, its transient one too;
-        `node`:
-        who flushes, the same after a restart; `others()` has the other processes that count flush
-        too, and tells whether all have.
+        `node`: who flushes, the same after a restart; `declared`: all adapters, by protocol;
+        `others()` has the other processes that count flush too, and tells whether all have.
         """
         self._others = others
         self._clock = clock
@@ -110,8 +109,13 @@ class NodeMetering:
         self._directory = data / ARCHIVE_DIRECTORY
         self._meter = Meter(self._now_us(), window_us=settings.flush_interval_s * 1_000_000)
         self._collector = Collector(node, incarnation=SystemRandom().bits(62) | 1)
-        names = protocol_names({int(each): each.name.lower() for each in Origin}, INTERNAL)
-        self._source = StoreSource(replicas, self._meter, names)
+        names = {KERNEL_ORIGIN: KERNEL_NAME, **names_by_origin(declared)}
+        self._source = StoreSource(
+            replicas,
+            self._meter,
+            protocol_names(names, INTERNAL),
+            plain_classes={name: each.plain_class for name, each in declared.items()},
+        )
         self._topic = MeteringTopic(client, clock, node)
         self._driver = MeteringDriver(
             self._meter,
@@ -127,6 +131,7 @@ class NodeMetering:
         )
         self._exporting = asyncio.Lock()
         self._running: list[asyncio.Task[None]] = []
+        self._told_unnamed: set[int] = set()
         self.failure = ""
         """Why the metering does not work; empty if it does."""
 
@@ -173,14 +178,27 @@ class NodeMetering:
 
     # --- Counting ---------------------------------------------------------------------------
 
-    def traffic(self, protocol: str) -> Traffic:
-        """The meter of a protocol's adapter."""
-        timed = protocol in TIMED_LEASES
-        return Traffic(self._meter, protocol, self._now_us, leases_are_timed=timed)
+    def traffic(self, declared: Declaration) -> Traffic:
+        """The meter of an adapter."""
+        timed = declared.leases_are_timed
+        return Traffic(self._meter, declared.name, self._now_us, leases_are_timed=timed)
 
     def statistics(self) -> CollectorStatistics:
         """Flushes made and waiting."""
         return self._collector.statistics(self._now_us())
+
+    def check_declared(self) -> None:
+        """Raise KernelError NOT_FOUND if an adapter has counted here that nobody knows. Its counts
+        would begin again under another name, beside those that its server has told.
+        """
+        unknown = self._source.undeclared()
+        if unknown:
+            shown = ", ".join(map(str, unknown))
+            raise KernelError(
+                Code.NOT_FOUND,
+                f"no adapter declares origin {shown}, of which there are messages: name the "
+                "server's file with --config (docs/adapter.md)",
+            )
 
     def forgotten(self) -> int:
         """Messages of deleted topics that went unbilled (`usage.RETIRED_MAX`)."""
@@ -189,7 +207,13 @@ class NodeMetering:
     def _windows(self, start_us: int, end_us: int) -> Iterable[Window]:
         if self._collector.drained():
             self._source.reported()
-        return self._source.windows(start_us, end_us)
+        found = self._source.windows(start_us, end_us)
+        for origin in self._source.unnamed - self._told_unnamed:
+            self._told_unnamed.add(origin)
+            _log.warning(
+                "counted by number: no adapter of these settings declares it", origin=origin
+            )
+        return found
 
     def _now_us(self) -> int:
         return self._clock.wall_ms() * 1_000
@@ -254,9 +278,9 @@ def node_of(data: Path) -> str:
     return meta.node.hex()
 
 
-def export_offline(data: Path, *, anew: bool = False) -> None:
-    """Flush and export everything that a data directory holds, while no server runs on it; `anew`:
-    into a new archive.
+def export_offline(data: Path, declared: Mapping[str, Declaration], *, anew: bool = False) -> None:
+    """Flush and export everything that a data directory holds, while no server runs on it;
+    `declared`: as of the server that ran; `anew`: into a new archive.
 
     Opens the store and ends it in order. Blocking. Raises DataDirectoryInUse, JournalError,
     KernelError, ExportError, OSError.
@@ -267,12 +291,12 @@ def export_offline(data: Path, *, anew: bool = False) -> None:
         raise KernelError(Code.NOT_FOUND, "no server has ever run on it")
     lock = lock_data_directory(data)
     try:
-        asyncio.run(_export_offline(data, anew=anew))
+        asyncio.run(_export_offline(data, declared, anew=anew))
     finally:
         lock.release()
 
 
-async def _export_offline(data: Path, *, anew: bool) -> None:
+async def _export_offline(data: Path, declared: Mapping[str, Declaration], *, anew: bool) -> None:
     from gateway.process import fatal
 
     loop = asyncio.get_running_loop()
@@ -284,8 +308,9 @@ async def _export_offline(data: Path, *, anew: bool) -> None:
     try:
         settings = Metering(enabled=True, flush_interval_s=60, export_interval_s=0)
         metering = NodeMetering(
-            local.client, local.store.replicas, node_of(data), data, clock, settings
+            local.client, local.store.replicas, node_of(data), data, clock, settings, declared
         )
+        metering.check_declared()
         await metering.open()
         await metering.stop()
         await metering.export_log(final=True, anew=anew)

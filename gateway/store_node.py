@@ -39,12 +39,12 @@ from gateway.cluster_settings import (
     spell_address,
 )
 from gateway.data_lock import lock_data_directory
+from gateway.declared import declared_in, register_readers
 from gateway.exposure import warn_of_exposures
 from gateway.garbage import Garbage
 from gateway.identity import UserRecords
 from gateway.leader_log import LeaderLog
 from gateway.node_metering import NodeMetering, node_of
-from gateway.origins import register_origins
 from gateway.process import (
     StartRefused,
     check_no_gateway,
@@ -140,7 +140,7 @@ class StoreNode:
         own = facts.host, facts.port
         roster = Roster(home, facts.store, {**peers_of(cluster), number: own})
         local, links = await self._open(disk, home, roster, security)
-        register_origins(local.client.origins)
+        register_readers(local.client.origins, declared_in(self._settings.protocols))
         bounds = cluster.gateway_traffic_max, cluster.hot_topic_messages
         cluster_service = ClusterService(
             local, links, roster, self._clock, gateway.__version__, *bounds
@@ -265,7 +265,13 @@ class StoreNode:
             return [store.replica(each) for each in store.groups if store.serving(each)]
 
         self._metering = NodeMetering(
-            local.client, led, node_of(self._data), self._data, self._clock, settings
+            local.client,
+            led,
+            node_of(self._data),
+            self._data,
+            self._clock,
+            settings,
+            declared_in(self._settings.protocols),
         )
         self._metering.start(tasks)
         cluster_service.flush = self._metering.flush

@@ -13,34 +13,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from typing import TYPE_CHECKING, Final
 
-from adapters.sqs.names import is_account
 from auth.principal import DEFAULT_TENANT, name_fault
 from kernel.common.limits import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from adapters.base import Declaration, TenantWord
     from gateway.config_path import Path
     from gateway.config_schema import Tenant
 
 TENANTS_MAX: Final = 200
 """The meter keeps 20,000 active keys for all tenants: so many still have 100 each."""
-
-VIRTUAL_HOST: Final = "amqp"
-ACCOUNT: Final = "sqs"
-NAMESPACE: Final = "rocketmq"
-
-WORDS: Final[Mapping[str, str]] = {
-    VIRTUAL_HOST: "virtual host",
-    ACCOUNT: "account id",
-    NAMESPACE: "namespace",
-}
-"""By protocol: its own word for a tenant."""
-
-_ACCOUNT_ID: Final = re.compile(r"[0-9]{12}", re.ASCII)
 
 
 def known_as(name: str, tenant: Tenant, protocol: str) -> str:
@@ -53,17 +39,22 @@ def names_in(tenants: Mapping[str, Tenant], protocol: str) -> dict[str, str]:
     return {name: known_as(name, tenant, protocol) for name, tenant in tenants.items()}
 
 
-def tenants_word(tenants: Mapping[str, Tenant]) -> str:
+def words_in(declared: Mapping[str, Declaration]) -> dict[str, TenantWord]:
+    """The words for a tenant, by the protocols that have one."""
+    return {name: each.tenant for name, each in declared.items() if each.tenant is not None}
+
+
+def tenants_word(tenants: Mapping[str, Tenant], declared: Mapping[str, Declaration]) -> str:
     """16 characters that are the same where tenants and their names in every protocol are, in
     whatever way the settings say so.
     """
-    names = {protocol: names_in(tenants, protocol) for protocol in WORDS}
+    names = {protocol: names_in(tenants, protocol) for protocol in words_in(declared)}
     spelled = json.dumps(names, sort_keys=True).encode()
     return hashlib.sha256(spelled).hexdigest()[:16]
 
 
 def tenant_findings(
-    tenants: Mapping[str, Tenant], changed: Sequence[Path]
+    tenants: Mapping[str, Tenant], declared: Mapping[str, Declaration], changed: Sequence[Path]
 ) -> Iterator[tuple[Path, str]]:
     """Everything wrong with tenants, and where; `changed`: paths that are not as shipped."""
     for path in changed:
@@ -76,13 +67,13 @@ def tenant_findings(
         yield ("tenants",), f"there are {len(tenants)}; at most {TENANTS_MAX} are allowed"
     for name, tenant in tenants.items():
         if name != DEFAULT_TENANT:
-            yield from _own_findings(name, tenant)
-    for protocol, word in WORDS.items():
+            yield from _own_findings(name, tenant, declared)
+    for protocol, of_protocol in words_in(declared).items():
         taken: dict[str, str] = {}
         for name, shown in names_in(tenants, protocol).items():
             first = taken.setdefault(shown, name)
             if first != name:
-                what = f"the {word} {shown!r} is that of the tenant {first} too"
+                what = f"the {of_protocol.word} {shown!r} is that of the tenant {first} too"
                 at = ("tenants", name)
                 yield (
                     (*at, "known_as", protocol) if protocol in tenants[name].known_as else at,
@@ -90,7 +81,9 @@ def tenant_findings(
                 )
 
 
-def _own_findings(name: str, tenant: Tenant) -> Iterator[tuple[Path, str]]:
+def _own_findings(
+    name: str, tenant: Tenant, declared: Mapping[str, Declaration]
+) -> Iterator[tuple[Path, str]]:
     at = ("tenants", name)
     fault = name_fault("tenant", name)
     if fault is None and name.startswith(RESERVED_PREFIXES):
@@ -99,17 +92,19 @@ def _own_findings(name: str, tenant: Tenant) -> Iterator[tuple[Path, str]]:
     if fault is not None:
         yield at, fault
         return
+    words = words_in(declared)
     for protocol, shown in tenant.known_as.items():
         path = (*at, "known_as", protocol)
-        word = WORDS.get(protocol)
-        if protocol == "mqtt":
-            yield path, f"MQTT has no word for a tenant: its users sign in as {name}:USER"
-        elif word is None:
-            yield path, f"is no protocol with a name for tenants; those are {', '.join(WORDS)}"
-        elif protocol == ACCOUNT:
-            if _ACCOUNT_ID.fullmatch(shown) is None:
-                yield path, f"{shown!r} is no account id: that is 12 digits, in quotes"
-        elif (fault := name_fault(word, shown)) is not None:
-            yield path, fault
-    if ACCOUNT not in tenant.known_as and not is_account(name):
-        yield at, "needs known_as.sqs, 12 digits in quotes: SQS cannot spell the tenant's own name"
+        word = words.get(protocol)
+        if word is not None:
+            fault = word.fault(shown) if word.fault is not None else name_fault(word.word, shown)
+            if fault is not None:
+                yield path, fault
+        elif protocol in declared:
+            title = declared[protocol].title
+            yield path, f"{title} has no word for a tenant: its users sign in as {name}:USER"
+        else:
+            yield path, f"is no protocol with a name for tenants; those are {', '.join(words)}"
+    for protocol, word in words.items():
+        if protocol not in tenant.known_as and (fault := word.own_fault(name)) is not None:
+            yield at, fault

@@ -48,8 +48,6 @@ _CLASSES = {
     Grade.CLASS_2: QueueClass.QOS2,
     Grade.HALF: QueueClass.TRANSACTION,
 }
-_GRADED_PROTOCOL = "mqtt"
-"""The one that grades what is published; its grade 0 has a name too."""
 _OF_PUBLISHING = (Verb.PUBLISHED, Verb.ROUTED)
 # What a bill asks of transient traffic: references in memory are not `routed`, and acks are free.
 _OF_TRANSIENT = (Verb.PUBLISHED, Verb.DELIVERED, Verb.RETURNED)
@@ -66,15 +64,20 @@ class StoreSource:
         meter: Meter,
         origins: Mapping[int, str],
         *,
+        plain_classes: Mapping[str, str] | None = None,
         region: str = "",
     ) -> None:
         """`replicas()`: the groups that this process counts for now: those it leads, and the
         transient one if clients connect to it. `origins`: the protocol's name of each origin byte;
-        one without is named by number.
+        one without is named by number. `plain_classes`: the class of what was published with no
+        grade, by protocol, where that has a name of its own.
         """
         self._replicas = replicas
         self._meter = meter
         self._origins = origins
+        self._plain_classes = plain_classes or {}
+        self.unnamed: set[int] = set()
+        """Origins that were told by number: an adapter's that this process should know."""
         self._region = region
         self._meters: dict[int, StoreMeter] = {}
         self._observed: dict[int, int] = {}
@@ -134,6 +137,11 @@ class StoreSource:
         """Messages that deleted topics held and no report told, because there were too many."""
         return sum(each.state.ledger.forgotten for each in self._replicas())
 
+    def undeclared(self) -> list[int]:
+        """Origins that something was counted for and that have no name."""
+        told = (each.origin for replica in self._replicas() for each in _of_tenants(replica))
+        return sorted({origin for origin in told if origin not in self._origins})
+
     def _durable(self) -> Iterator[Replica]:
         return (each for each in self._replicas() if each.group != TRANSIENT_GROUP)
 
@@ -165,16 +173,17 @@ class StoreSource:
         )
 
     def _class(self, count: UsageCount) -> str:
-        if (
-            count.grade is Grade.PLAIN
-            and count.verb in _OF_PUBLISHING
-            and self._protocol(count.origin) == _GRADED_PROTOCOL
-        ):
-            return QueueClass.QOS0
-        return _CLASSES[count.grade]
+        plain = _CLASSES[count.grade]
+        if count.grade is Grade.PLAIN and count.verb in _OF_PUBLISHING:
+            return self._plain_classes.get(self._protocol(count.origin), plain)
+        return plain
 
     def _protocol(self, origin: int) -> str:
-        return self._origins.get(origin) or f"origin-{origin}"
+        name = self._origins.get(origin)
+        if name is None:
+            self.unnamed.add(origin)
+            return f"origin-{origin}"
+        return name
 
 
 def _of_tenants(replica: Replica) -> Iterator[UsageCount]:

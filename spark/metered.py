@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from metering.schema import Action, Kind, Network, Outcome, QueueClass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 KERNEL = "kernel"
 """What is asked for without a protocol: `weir message send`."""
@@ -99,13 +99,32 @@ def _shapes() -> Iterator[Shape]:
 SHAPES = tuple(_shapes())
 
 
-def shapes_of(measure: str, filters: Mapping[str, tuple[str, ...]]) -> list[Shape]:
+def shapes_of_others(protocols: Iterable[str]) -> Iterator[Shape]:
+    """What adapters that do not come with Weir may have counted: all that an adapter can. Which of
+    it they do count, they know.
+    """
+    stored, api = frozenset(_STORED), frozenset({Kind.API})
+    sent, ok = frozenset({Action.PUBLISH, Action.ROUTE}), frozenset({Outcome.OK})
+    classes, ended = frozenset(QueueClass), frozenset(Outcome) - {Outcome.SERVER_ERROR}
+    called = {Action.PUBLISH, Action.RECEIVE, Action.EXTEND, Action.ACK, Action.ADMIN, Action.PING}
+    for protocol in protocols:
+        one = frozenset({protocol})
+        yield Shape(stored, one, sent, classes, ended, _SIZES_IN)
+        yield Shape(stored, one, frozenset({Action.DELIVER}), classes, ok, _SIZES_OUT)
+        yield Shape(stored, one, frozenset({Action.ACK}), classes, ok, frozenset({"messages"}))
+        yield Shape(api, one, frozenset(called), _PLAIN, ended, _CALLS, is_call=True)
+        yield Shape(api, one, frozenset({Action.CONNECT}), _PLAIN, ok, _CALLS)
+
+
+def shapes_of(
+    measure: str, filters: Mapping[str, tuple[str, ...]], shapes: Iterable[Shape] = SHAPES
+) -> list[Shape]:
     """Those that a price rule matches: some of the values of each of its filters, and something to
     measure.
     """
     return [
         shape
-        for shape in SHAPES
+        for shape in shapes
         if measure in shape.measures
         and all(
             any(shape.allows(name, value) for value in values) for name, values in filters.items()

@@ -3,6 +3,7 @@
     schema: 1
     name: a word for the invoice
     currency: USD                       # ISO 4217
+    protocols: [mine]                   # optional: those of adapters that do not come with Weir
     skus:
       - id: sqs.published
         title: SQS messages accepted
@@ -51,11 +52,13 @@ from metering.schema import INTERNAL, Outcome
 from metering.schema.record import CLOSED_COLUMNS
 from spark.currency import MINOR_DIGITS
 from spark.invoice import EXACT
-from spark.metered import shapes_of
+from spark.metered import SHAPES, shapes_of, shapes_of_others
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from spark.metered import Shape
 
 SCHEMA = 1
 MEASURES = ("requests", "units_64k", "units_4k", "messages", "bytes_in", "bytes_out")
@@ -74,6 +77,8 @@ UNIT_PRICE_MAX = Decimal(10) ** 7
 QUANTITY_MAX = 10**18 - 1
 MULTIPLIER_MAX = 1_000
 SKUS_MAX = 1_000
+# More protocols than there are origins for adapters of others.
+OTHERS_MAX = 200
 TIERS_MAX = 20
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._@-]{0,79}")
@@ -174,14 +179,15 @@ def _one_line(error: Exception) -> str:
 
 
 def _priced(raw: object) -> PriceBook:
-    top = _mapping(raw, "price book", ("schema", "name", "currency", "skus"))
+    top = _mapping(raw, "price book", ("schema", "name", "currency", "skus"), ("protocols",))
     if top["schema"] != SCHEMA:
         raise PriceBookError(f"price book: schema {top['schema']!r}, known is {SCHEMA}")
     currency = _text(top["currency"], "currency")
     if currency not in MINOR_DIGITS:
         raise PriceBookError(f"currency: {currency!r} is no code of ISO 4217")
     raw_skus = _list(top["skus"], "skus", SKUS_MAX)
-    skus = tuple(_sku(item, f"skus[{number}]") for number, item in enumerate(raw_skus))
+    shapes = (*SHAPES, *shapes_of_others(_others(top)))
+    skus = tuple(_sku(item, f"skus[{number}]", shapes) for number, item in enumerate(raw_skus))
     _unique((sku.id for sku in skus), "SKU id")
     _unique((price.id for sku in skus for price in sku.prices), "price id")
     canonical = json.dumps(raw, sort_keys=True, separators=(",", ":"), default=str)
@@ -194,7 +200,20 @@ def _priced(raw: object) -> PriceBook:
     )
 
 
-def _sku(raw: object, place: str) -> Sku:
+def _others(top: Mapping[str, Any]) -> list[str]:
+    """Protocols of adapters that do not come with Weir."""
+    if "protocols" not in top:
+        return []
+    names = [_id(item, "protocols") for item in _list(top["protocols"], "protocols", OTHERS_MAX)]
+    _unique(names, "protocol")
+    known = {protocol for shape in SHAPES for protocol in shape.protocols} | {INTERNAL}
+    for name in names:
+        if name in known:
+            raise PriceBookError(f"protocols: {name} is Weir's own: only others are named here")
+    return names
+
+
+def _sku(raw: object, place: str, shapes: Sequence[Shape]) -> Sku:
     fields = _mapping(raw, place, ("id", "title", "meter", "prices"), ("multiplier",))
     sku_id = _id(fields["id"], f"{place}.id")
     place = f"{place} ({sku_id})"
@@ -223,14 +242,14 @@ def _sku(raw: object, place: str) -> Sku:
         multipliers=_multipliers(fields.get("multiplier") or {}, f"{place}.multiplier"),
         prices=prices,
     )
-    _check_metered(sku, place)
+    _check_metered(sku, place, shapes)
     return sku
 
 
-def _check_metered(sku: Sku, place: str) -> None:
+def _check_metered(sku: Sku, place: str, known: Sequence[Shape]) -> None:
     """Whether there can be usage for a rule and each of its values."""
     filters = dict(sku.filters)
-    shapes = shapes_of(sku.measure, filters)
+    shapes = shapes_of(sku.measure, filters, known)
     if not shapes:
         asked = ", ".join(f"{name} {'/'.join(values)}" for name, values in sku.filters)
         raise PriceBookError(

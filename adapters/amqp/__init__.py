@@ -19,4 +19,5 @@ What all of them use:
 - `errors`: reply codes, and the exception that carries one
 - `limits`: every bound, with its reason
 - `figures`: figures of connections, for operators
+- `adapter`: what the rest of Weir knows of it, declared; `origin`: its number on disk
 """

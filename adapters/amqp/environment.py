@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from adapters.base import Origin
+from adapters.amqp.origin import ORIGIN_BYTE
 from adapters.transport import StreamHost
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Environment:
     def open_session(self, host: Host, tenant: str, name: str) -> Session:
         """The kernel session of a connection that belongs to a tenant from now on."""
         host.signed_in(tenant)
-        return self.client.open_session(name or host.peer, Origin.AMQP)
+        return self.client.open_session(name or host.peer, ORIGIN_BYTE)
 
 
 class Host(StreamHost, Protocol):

@@ -21,4 +21,5 @@ What all of them use:
 - `counters`: what is counted, for all tenants together
 - `config`: what the server offers to all clients
 - `limits`: every bound, with its reason
+- `adapter`: what the rest of Weir knows of it, declared; `origin`: its number on disk
 """

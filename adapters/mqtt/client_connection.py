@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from adapters.base import Origin
 from adapters.mqtt.access.refusals import reason_of, sign_in_reason
 from adapters.mqtt.access.rights import USE_CLIENT, may_have
 from adapters.mqtt.codec.errors import LocalProtocolError
@@ -29,6 +28,7 @@ from adapters.mqtt.delivery.system_topics import state_of
 from adapters.mqtt.environment import Login
 from adapters.mqtt.limits import SESSION_EXPIRY_NEVER
 from adapters.mqtt.messages.stored import publisher_hash, will_slot
+from adapters.mqtt.origin import ORIGIN_BYTE
 from adapters.mqtt.requests.publishing import PUBLISH_TREE, Publisher
 from adapters.mqtt.requests.subscribe import Requests
 from adapters.mqtt.session.client_ids import subscriber_name
@@ -405,7 +405,7 @@ class ClientConnection:
     def _kernel(self) -> KernelSession:
         if self._kernel_session is None:
             self._kernel_session = self._env.client.open_session(
-                f"mqtt {self._host.peer}", Origin.MQTT
+                f"mqtt {self._host.peer}", ORIGIN_BYTE
             )
         return self._kernel_session
 

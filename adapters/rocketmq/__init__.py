@@ -16,4 +16,5 @@ What all of them use:
 - `names`: names of topics, groups and namespaces, and what the kernel calls them
 - `errors`: status codes and the error tables
 - `settings`: what an operator can set, and the bounds nobody can
+- `adapter`: what the rest of Weir knows of it, declared; `origin`: its number on disk
 """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import grpc
 import structlog
 
-from adapters.base import AdapterStatistics, Origin
+from adapters.base import AdapterStatistics
 from adapters.memory import GatewayMemory
 from adapters.rocketmq.clients.callers import Gate
 from adapters.rocketmq.clients.registry import Clients
@@ -23,6 +23,7 @@ from adapters.rocketmq.environment import Environment, Listener
 from adapters.rocketmq.errors import RocketmqError
 from adapters.rocketmq.messages.stored import register_origin
 from adapters.rocketmq.names import shown_topic, topic_name
+from adapters.rocketmq.origin import ORIGIN_BYTE
 from adapters.rocketmq.services.calls import ACTIONS
 from adapters.rocketmq.services.messaging_service import SERVICE, Service
 from adapters.rocketmq.services.questions import Producers
@@ -126,7 +127,7 @@ class RocketmqAdapter:
             name: _advertised(name, address) for name, address in settings.advertised.items()
         }
         self._tasks = Tasks(self._loop)
-        self._session = client.open_session("rocketmq", Origin.ROCKETMQ)
+        self._session = client.open_session("rocketmq", ORIGIN_BYTE)
         self._batches = SharedBatches(client, self._session, self._loop)
         self._polls = Polls(client, self._loop, self._tasks, settings.polls_max)
         self._environment = Environment(

@@ -20,4 +20,5 @@ What all of them use:
 - `names`: queue names, queue URLs and ARNs
 - `errors`: every error of the service; `kernel_errors` words those of the kernel and of auth
 - `settings`: what an operator can set, and the bounds nobody can
+- `adapter`: what the rest of Weir knows of it, declared; `origin`: its number on disk
 """

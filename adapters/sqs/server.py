@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from adapters.base import AdapterStatistics, Origin
+from adapters.base import AdapterStatistics
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.refused import Refused
+from adapters.sqs.origin import ORIGIN_BYTE
 from adapters.transport import Listeners, Tasks
 from kernel.common.keyed_lock import KeyedLock
 
@@ -84,7 +85,7 @@ class SqsAdapter:
             each.name: self._memory.listener(self.name, each.name) for each in listeners
         }
         register_origin(client.origins)
-        self._session = client.open_session("sqs", Origin.SQS)
+        self._session = client.open_session("sqs", ORIGIN_BYTE)
         self._polls = LongPolls(client)
         names = [each.name for each in listeners]
         self.refused = Refused(_log, clock, self.name, names, Refusal)

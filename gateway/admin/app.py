@@ -27,6 +27,8 @@ from gateway.admin.sessions import SessionRoutes
 from gateway.admin.tenants import KnownTenants
 from gateway.admin.topics import TopicRoutes
 from gateway.admin.users import PrincipalRoutes
+from gateway.declared import names_by_origin
+from gateway.tenants import words_in
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp
 
-    from adapters.base import Adapter
+    from adapters.base import Adapter, Declaration
     from auth.tokens import AdminToken
     from gateway.admin.principals import Principals
     from gateway.admin.topic_shapes import GroupLimits
@@ -87,6 +89,8 @@ class AdminParts:
     tenants: Mapping[str, Tenant]
     """As the settings name them."""
     group_limits: GroupLimits
+    declared: Mapping[str, Declaration]
+    """All adapters that the settings name, by protocol."""
     metering: NodeMetering | None = None
     """None: switched off."""
     cluster_admin: ClusterAdmin | None = None
@@ -107,7 +111,7 @@ class StoreParts:
 
 def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
     """The application of one listener, behind its guard."""
-    tenants = KnownTenants(parts.tenants, parts.principals.store)
+    tenants = KnownTenants(parts.tenants, parts.principals.store, words_in(parts.declared))
     api = ruled(
         [
             *tenants.routes(),
@@ -115,8 +119,10 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
                 parts.client, parts.clock, tenants, parts.adapters, parts.group_limits
             ).routes(),
             *RouterRoutes(parts.client, tenants).routes(),
-            *MessageRoutes(parts.client, parts.clock, tenants).routes(),
-            *SessionRoutes(parts.client, tenants).routes(),
+            *MessageRoutes(
+                parts.client, parts.clock, tenants, names_by_origin(parts.declared)
+            ).routes(),
+            *SessionRoutes(parts.client, tenants, parts.declared).routes(),
             *PrincipalRoutes(parts.principals, tenants).routes(),
             *MeteringRoutes(parts.metering).routes(),
             *(

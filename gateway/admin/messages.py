@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from adapters.base import Origin
+from adapters.base import KERNEL_ORIGIN
 from gateway.admin.requests import answer, number, read_body
 from gateway.admin.topics import find_topic
 from kernel.api import message as messages
@@ -33,7 +33,7 @@ from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -143,8 +143,12 @@ class _Sent:
 class MessageRoutes:
     """Handlers of messages."""
 
-    def __init__(self, client: Client, clock: Clock, tenants: KnownTenants) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, tenants: KnownTenants, writers: Mapping[int, str]
+    ) -> None:
+        """`writers`: the protocols' names by origin."""
         self._client = client
+        self._writers = {KERNEL_ORIGIN: "weir", **writers}
         self._clock = clock
         self._tenants = tenants
         self._session: Session | None = None
@@ -214,7 +218,7 @@ class MessageRoutes:
             queue=queue,
             offset=offset,
             uid=str(UUID(bytes=message.uid)),
-            writer=_writer(message.origin),
+            writer=self._writers.get(message.origin, f"origin {message.origin}"),
             published_ms=message.published_ms,
             size_bytes=len(slot),
             body=body,
@@ -261,7 +265,7 @@ class MessageRoutes:
         if Ext.DEDUPLICATION_ID in ext:
             flags |= Flag.DEDUPLICATE
         return Message(
-            origin=Origin.KERNEL,
+            origin=KERNEL_ORIGIN,
             priority=asked.priority,
             flags=flags,
             uid=uid,
@@ -304,12 +308,3 @@ def _body_shown(body: bytes) -> tuple[str | None, str | None]:
         return body.decode(), None
     except UnicodeDecodeError:
         return None, base64.b64encode(body).decode()
-
-
-def _writer(origin: int) -> str:
-    """The protocol that wrote a message; `weir` is this API."""
-    try:
-        known = Origin(origin)
-    except ValueError:
-        return f"origin {origin}"
-    return "weir" if known is Origin.KERNEL else known.name.lower()

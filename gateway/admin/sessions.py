@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING
 import structlog
 from starlette.routing import Route
 
-from adapters.mqtt.session.client_ids import subscriber_name
 from gateway.admin.callers import caller_of
 from gateway.admin.requests import nothing, path_name
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from adapters.base import Declaration
     from gateway.admin.tenants import KnownTenants
     from kernel.api.client import Client
 
@@ -32,9 +34,14 @@ _log = structlog.get_logger("weir.admin")
 class SessionRoutes:
     """Handlers of sessions."""
 
-    def __init__(self, client: Client, tenants: KnownTenants) -> None:
+    def __init__(
+        self, client: Client, tenants: KnownTenants, declared: Mapping[str, Declaration]
+    ) -> None:
         self._client = client
         self._tenants = tenants
+        self._names_of = [
+            each.session_name for each in declared.values() if each.session_name is not None
+        ]
 
     def routes(self) -> list[Route]:
         """Path, method and handler of each."""
@@ -45,7 +52,8 @@ class SessionRoutes:
         is disconnected. 404 if there is none.
         """
         tenant, client_id = self._tenants.of(request), path_name(request, "client")
-        if not client_id or not await self._client.tree.drop(tenant, subscriber_name(client_id)):
+        names = [name_of(client_id) for name_of in self._names_of] if client_id else []
+        if not any([await self._client.tree.drop(tenant, name) for name in names]):
             raise KernelError(Code.NOT_FOUND, f"no client {client_id} has a session")
         _log.info("session dropped", tenant=tenant, client_id=client_id, by=str(caller_of(request)))
         return nothing()

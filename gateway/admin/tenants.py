@@ -18,7 +18,7 @@ from starlette.routing import Route
 from auth.principal import DEFAULT_TENANT, name_fault
 from gateway.admin.callers import TAKES_NODE, caller_of, tenant_asked
 from gateway.admin.requests import answer
-from gateway.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, known_as
+from gateway.tenants import known_as
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from adapters.base import TenantWord
     from auth.store import AuthStore
     from gateway.admin.callers import Caller
     from gateway.config_schema import Tenant
@@ -35,28 +36,22 @@ NAMED_MAX = 5
 """Tenants named in the answer to an unknown one; `weir tenant ls` lists all."""
 
 
-class TenantShown(Struct, frozen=True, kw_only=True):
-    """A tenant and what each protocol calls it."""
-
-    name: str
-    virtual_host: str
-    account: str
-    namespace: str
-    users: int
-    is_configured: bool
-    """The settings name it."""
-
-
 class TenantList(Struct, frozen=True):
-    tenants: list[TenantShown]
+    tenants: list[dict[str, str | int | bool]]
+    """Each with its `name`, what each protocol calls it by the protocol's word (`virtual_host`),
+    how many `users` it has, and whether it `is_configured`: the settings name it."""
 
 
 class KnownTenants:
     """The tenants there are."""
 
-    def __init__(self, configured: Mapping[str, Tenant], store: AuthStore) -> None:
+    def __init__(
+        self, configured: Mapping[str, Tenant], store: AuthStore, words: Mapping[str, TenantWord]
+    ) -> None:
+        """`words`: for a tenant, by protocol."""
         self._configured = configured
         self._store = store
+        self._words = words
 
     def routes(self) -> list[Route]:
         """Path, method and handler of each."""
@@ -98,20 +93,17 @@ class KnownTenants:
         users = self._store.users_by_tenant()
         return answer(TenantList([self._shown(name, users) for name in names]))
 
-    def _shown(self, name: str, users: Mapping[str, int]) -> TenantShown:
+    def _shown(self, name: str, users: Mapping[str, int]) -> dict[str, str | int | bool]:
         tenant = self._configured.get(name)
-
-        def in_protocol(protocol: str) -> str:
-            return name if tenant is None else known_as(name, tenant, protocol)
-
-        return TenantShown(
-            name=name,
-            virtual_host=in_protocol(VIRTUAL_HOST),
-            account=in_protocol(ACCOUNT),
-            namespace=in_protocol(NAMESPACE),
-            users=users.get(name, 0),
-            is_configured=tenant is not None,
-        )
+        return {
+            "name": name,
+            **{
+                word.shown_as: name if tenant is None else known_as(name, tenant, protocol)
+                for protocol, word in self._words.items()
+            },
+            "users": users.get(name, 0),
+            "is_configured": tenant is not None,
+        }
 
 
 def of_tenant(tenant: str) -> str:

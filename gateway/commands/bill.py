@@ -16,7 +16,7 @@ import typer
 
 from gateway.admin.address import read_address
 from gateway.commands.api import DEFAULT_DATA, NoAnswer, connect
-from gateway.commands.options import DataOption, FormatOption
+from gateway.commands.options import DataOption, FormatOption, ServersFile, load_adapters
 from gateway.commands.output import CommandError, ExitCode, Format, say
 from gateway.commands.values import put_one
 from gateway.data_lock import DataDirectoryInUse
@@ -50,6 +50,7 @@ def bill(
     price_book: Annotated[
         Path | None, typer.Option("--price-book", metavar="FILE", help="Else Weir's own.")
     ] = None,
+    config: ServersFile = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Bill a month and show its invoices. The same records give the same run, not a second one.
@@ -64,7 +65,7 @@ def bill(
     except engine.BILLING_ERRORS as error:
         raise CommandError(str(error), *_advice(error)) from error
     if metering is None:
-        metering = refreshed_archive(data or Path(DEFAULT_DATA), anew=new_archive)
+        metering = refreshed_archive(data or Path(DEFAULT_DATA), config, anew=new_archive)
     elif new_archive:
         raise CommandError(
             "--new-archive begins the archive of a data directory",
@@ -86,9 +87,9 @@ def bill(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def refreshed_archive(data: Path, *, anew: bool = False) -> Path:
-    """The archive of a data directory, with everything that was counted; `anew`: a new one. Raises
-    CommandError.
+def refreshed_archive(data: Path, config: Path | None = None, *, anew: bool = False) -> Path:
+    """The archive of a data directory, with everything that was counted; `config`: the file of its
+    server; `anew`: a new archive. Raises CommandError.
     """
     from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
     from gateway.process import GATEWAY_FILE
@@ -125,8 +126,9 @@ def refreshed_archive(data: Path, *, anew: bool = False) -> Path:
             f"start it, or bill what it has exported with --metering {data / ARCHIVE_DIRECTORY}",
         )
     say(f"no server runs on {data}: exporting what it has counted")
+    adapters = load_adapters(config)
     try:
-        export_offline(data, anew=anew)
+        export_offline(data, adapters, anew=anew)
     except (DataDirectoryInUse, KernelError, ExportError, JournalError, OSError) as error:
         raise CommandError(
             f"the counts in {data} cannot be exported: {error}",

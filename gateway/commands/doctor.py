@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.commands.api import DEFAULT_DATA
-from gateway.commands.options import DataOption, FormatOption
+from gateway.commands.options import DataOption, FormatOption, ServersFile, load_adapters
 from gateway.commands.output import CommandError, ExitCode, Format, Table, put, say
 from gateway.data_lock import DataDirectoryInUse, lock_data_directory
 from kernel.common.errors import KernelError
@@ -28,7 +28,9 @@ from kernel.store.drivers.disk import ReadOnlyDisk
 from kernel.store.recovery.examination import Examination, examine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from adapters.base import Declaration
 
 COPIED_BYTES = 1024 * 1024
 """Of a segment at once."""
@@ -43,6 +45,7 @@ def doctor(
         bool,
         typer.Option("--repair", help="Give up what is lost, and keep its bytes in lost/."),
     ] = False,
+    config: ServersFile = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Check the data directory of a server that does not run: exit code 3 if it is damaged."""
@@ -63,7 +66,7 @@ def doctor(
             return
         if not repair:
             raise typer.Exit(ExitCode.UNHEALTHY)
-        _repair(directory, found)
+        _repair(directory, found, load_adapters(config))
         left = _examined(directory)
         if left.findings:
             _show(left, output)
@@ -118,7 +121,7 @@ def _show(found: Examination, output: Format) -> None:
         )
 
 
-def _repair(directory: Path, found: Examination) -> None:
+def _repair(directory: Path, found: Examination, declared: Mapping[str, Declaration]) -> None:
     from kernel.cluster.roster import FILE as HOME_FILE
 
     if (directory / HOME_FILE).exists():
@@ -137,7 +140,7 @@ def _repair(directory: Path, found: Examination) -> None:
         )
     try:
         _keep(directory, found.holes)
-        asyncio.run(_go_on(directory, found))
+        asyncio.run(_go_on(directory, found, declared))
     except (JournalError, KernelError, OSError) as error:
         raise CommandError(f"{directory} cannot be repaired: {error}", ExitCode.FAILED) from error
 
@@ -165,11 +168,11 @@ def _keep(directory: Path, names: Sequence[str]) -> None:
         temporary.rename(kept)
 
 
-async def _go_on(directory: Path, found: Examination) -> None:
+async def _go_on(directory: Path, found: Examination, declared: Mapping[str, Declaration]) -> None:
     """Open the store as a server would, give up what is lost, and end it in order."""
     from functools import partial
 
-    from gateway.origins import register_origins
+    from gateway.declared import register_readers
     from gateway.process import fatal
     from kernel.in_process.opening import open_store
     from kernel.store.drivers.disk import DirectoryDisk
@@ -185,7 +188,7 @@ async def _go_on(directory: Path, found: Examination) -> None:
         fatal,
         repair=True,
     )
-    register_origins(local.client.origins)
+    register_readers(local.client.origins, declared)
     await local.start()
     try:
         await local.store.unreadable.give_up_all(found.lost)

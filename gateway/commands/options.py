@@ -19,13 +19,16 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, get_type_hints
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
 from gateway.commands.api import Api, connect
 from gateway.commands.output import CommandError, ExitCode, Format
-from gateway.config import ConfigError, Loaded, load
+from gateway.config import ConfigError, Loaded, adapters_of, load
+
+if TYPE_CHECKING:
+    from adapters.base import Declaration
 
 UrlOption = Annotated[
     str | None,
@@ -54,6 +57,14 @@ PrefixOption = Annotated[str, typer.Option("--prefix", help="Only names that beg
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="YAML file with the changed settings only."),
+]
+ServersFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The server's own, if it names adapters that are not Weir's.",
+    ),
 ]
 DataDirectory = Annotated[
     Path | None,
@@ -106,10 +117,7 @@ class SettingsOptions:
         try:
             return load(self.config, [*changes, *implied, *(self.assignments or ())])
         except ConfigError as error:
-            lines = "\n".join(f"  {problem}" for problem in error.problems)
-            message = f"the settings cannot be used:\n{lines}"
-            hint = "`weir config show` lists every setting and its value"
-            raise CommandError(message, ExitCode.USAGE, hint) from error
+            raise _unusable(error) from error
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -150,3 +158,18 @@ def _options(group: type) -> list[inspect.Parameter]:
         )
         for option in fields(group)
     ]
+
+
+def load_adapters(config: Path | None) -> dict[str, Declaration]:
+    """The adapters of a server that does not run. CommandError (usage) listing every problem."""
+    try:
+        return adapters_of(config)
+    except ConfigError as error:
+        raise _unusable(error) from error
+
+
+def _unusable(error: ConfigError) -> CommandError:
+    lines = "\n".join(f"  {problem}" for problem in error.problems)
+    message = f"the settings cannot be used:\n{lines}"
+    hint = "`weir config show` lists every setting and its value"
+    return CommandError(message, ExitCode.USAGE, hint)

@@ -21,6 +21,7 @@ def tenant() -> None:
 def list_tenants(*, server: ServerOptions, output: FormatOption = Format.TABLE) -> None:
     """List tenants, and what each protocol calls them."""
     found = server.connect().get("/tenants")
-    columns = ("name", "virtual_host", "account", "namespace", "users", "is_configured")
+    # Each protocol with a word for a tenant has its column.
+    columns = tuple(found["tenants"][0])
     shown = [tuple(text(row[column]) for column in columns) for row in found["tenants"]]
     put(found, Table(columns, shown), output)

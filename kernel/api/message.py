@@ -8,7 +8,7 @@
     u64 ttl (ms, 0: none, 2^64-1: 0)    u64 delay (ms, 0: none)
     u64 ordering-key hash (0: no key)   u32 tag hash (0: no tag)        u32 age (s)
 
-`origin` is an opaque byte that an adapter registers (`adapters/base.py` lists them). `native` is
+`origin` is an opaque byte that an adapter declares (docs/adapter.md lists them). `native` is
 the writer's property block as the bytes that came: the same protocol reads back exactly what was
 written. `ext` holds the kernel's own variable fields (`Ext`), each at most once, in ascending type
 order: `u8 type | u32 length | bytes`. ttl and delay count from the log time at which the message

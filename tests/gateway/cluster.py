@@ -91,11 +91,11 @@ class Cluster:
         """As `weir cluster init` does."""
         found_cluster(self._folder / "1", self.settings(1))
 
-    def start_store(self, number: int, *more: str) -> None:
+    def start_store(self, number: int, *more: str, config: Path | None = None) -> None:
         settings = [*self._store_settings(number), *more]
         data = self._folder / str(number)
         self.stores[number] = self._stack.enter_context(
-            launched(data, *settings, role="store", WEIR_CLUSTER_SECRET=self._secret)
+            launched(data, *settings, role="store", config=config, WEIR_CLUSTER_SECRET=self._secret)
         )
 
     @property

@@ -191,10 +191,12 @@ def serving(
         yield node.serves()
 
 
-def refused(data: Path, *settings: str, **variables: str) -> tuple[int, str]:
+def refused(
+    data: Path, *settings: str, config: Path | None = None, **variables: str
+) -> tuple[int, str]:
     """(exit code, stderr) of a node that does not come up."""
     ran = subprocess.run(
-        command(data, *settings),
+        command(data, *settings, config=config),
         capture_output=True,
         text=True,
         check=False,

@@ -25,7 +25,9 @@ from gateway.admin.callers import RIGHTS, Right
 from gateway.admin.health import HealthRoutes
 from gateway.admin.principals import Principals
 from gateway.admin.topic_shapes import GroupLimits
+from gateway.config import load
 from gateway.config_schema import Listener, Tenant
+from gateway.declared import declared_in
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -207,9 +209,11 @@ class Api:
         }
         self.listener = Listener(host="192.0.2.1", port=1)
         self.health = HealthRoutes(list, Figures())
+        declared = declared_in(load(environ={}).settings.protocols)
         tenants = {"default": Tenant(), "acme": Tenant(), "globex": Tenant()}
         self.app = build_app(
-            self.listener, AdminParts(health=self.health, tenants=tenants, **fakes)
+            self.listener,
+            AdminParts(health=self.health, tenants=tenants, declared=declared, **fakes),
         )
 
     async def call(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
+import subprocess
+import sys
 from dataclasses import fields
 from enum import Enum
 
 import msgspec
-import pytest
 
 from adapters.amqp.handshake import MECHANISMS, AmqpSettings
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.environment import MqttSettings
 from adapters.rocketmq.settings import RocketmqSettings
 from gateway.config import load
+from gateway.declared import declared_in
 
 
 def test_amqp_shows_every_setting_of_its_adapter_with_its_default() -> None:
@@ -62,11 +63,22 @@ def test_mqtt_shows_every_setting_of_its_adapter_with_its_default() -> None:
     assert shown == known
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, p in load(environ={}).settings.protocols.items() if p.enabled]
-)
-def test_the_adapter_of_a_served_protocol_is_there(name: str) -> None:
-    adapter = load(environ={}).settings.protocols[name].adapter
-    assert adapter is not None
-    module, _, attribute = adapter.partition(":")
-    assert isinstance(getattr(importlib.import_module(module), attribute), type)
+def test_every_adapter_is_declared_by_its_key_with_an_origin_of_its_own() -> None:
+    declared = declared_in(load(environ={}).settings.protocols)
+    # On disk, and on every bill: none of these may ever change.
+    assert {name: (each.name, each.origin) for name, each in declared.items()} == {
+        "amqp": ("amqp", 1),
+        "mqtt": ("mqtt", 2),
+        "sqs": ("sqs", 3),
+        "rocketmq": ("rocketmq", 4),
+    }
+
+
+def test_declarations_are_known_without_what_serves_clients() -> None:
+    """A process that only checks the settings, or only stores, pays for none of it."""
+    script = (
+        "import sys; from gateway.config import load; load(environ={});"
+        "print([each for each in sys.modules if each == 'grpc' or each.endswith('.server')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]", ran.stdout

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from adapters.base import Declaration
 from gateway.config import load
 
 if TYPE_CHECKING:
@@ -134,22 +137,28 @@ def test_a_file_may_add_a_listener(tmp_path: Path) -> None:
     assert listeners["inside"].host == "127.0.0.2"
 
 
-def test_a_file_may_bring_a_protocol_of_someone_else_with_all_its_keys(tmp_path: Path) -> None:
+def test_a_file_may_bring_a_protocol_of_someone_else_with_all_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = ModuleType("acme_stomp")
+    module.STOMP = Declaration(name="stomp", title="STOMP", origin=201, make=lambda _: module)
+    monkeypatch.setitem(sys.modules, "acme_stomp", module)
     text = """
 protocols:
   stomp:
-    adapter: acme_stomp.server:Stomp
+    adapter: acme_stomp:STOMP
     enabled: true
     versions: ["1.2"]
     listeners:
       tcp: {host: 127.0.0.1, port: 61613}
     limits:
       frame_max: {value: 4096, unit: bytes, reason: small on purpose}
+    auth: {methods: [login and passcode]}
     options: {strict: true, greeting: hello, patience: 3}
 """
     loaded = load(written(tmp_path, text), ["stomp.options.patience=4", "stomp.port=0"], {})
     stomp = loaded.settings.protocols["stomp"]
-    assert stomp.adapter == "acme_stomp.server:Stomp"
+    assert stomp.adapter == "acme_stomp:STOMP"
     assert stomp.limit("frame_max") == 4096
     assert (stomp.flag("strict"), stomp.text("greeting"), stomp.number("patience")) == (
         True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.config import ConfigError, load
+from gateway.declared import declared_in
 from gateway.tenants import TENANTS_MAX, names_in, tenants_word
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def test_the_word_for_tenants_is_the_same_if_their_names_are_however_they_are_sp
     tmp_path: Path,
 ) -> None:
     def word(tenants: str) -> str:
-        return tenants_word(loaded(tmp_path, tenants).settings.tenants)
+        settings = loaded(tmp_path, tenants).settings
+        return tenants_word(settings.tenants, declared_in(settings.protocols))
 
     both = word("acme: {}, globex: {}")
     assert both == word("globex: {known_as: {amqp: globex}}, acme: {known_as: {}}")

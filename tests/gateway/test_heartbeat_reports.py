@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.base import AdapterStatistics, Origin
+from adapters.amqp.origin import ORIGIN_BYTE
+from adapters.base import AdapterStatistics
 from gateway.config import load
 from gateway.config_schema import Settings
+from gateway.declared import declared_in
 from gateway.heartbeat_reports import ABSENT_REPORTS, HeartbeatReporter
 from gateway.tenants import tenants_word
 from kernel.cluster.messages import (
@@ -29,7 +31,7 @@ from kernel.remote.served_topics import Consumed, Consumers, Produced
 if TYPE_CHECKING:
     from adapters.moving import ConsumersByKey
 
-CONSUMERS = Consumers("acme", "t", "g", Origin.AMQP)
+CONSUMERS = Consumers("acme", "t", "g", ORIGIN_BYTE)
 ROLE = ("node.role=gateway", "node.cluster.peers=1@127.0.0.1:7400", "node.cluster.host=here")
 
 
@@ -237,7 +239,11 @@ async def test_more_gateways_of_other_tenants_than_are_named_are_counted() -> No
 
 async def test_a_gateway_tells_a_word_for_its_tenants() -> None:
     world = World(FakeAdapter())
-    assert world.heartbeat_reporter.report().settings == tenants_word(settings().tenants) != ""
+    assert (
+        world.heartbeat_reporter.report().settings
+        == tenants_word(settings().tenants, declared_in(settings().protocols))
+        != ""
+    )
 
 
 async def test_traffic_is_that_of_the_last_seconds() -> None:

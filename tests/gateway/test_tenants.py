@@ -353,7 +353,7 @@ def test_the_admin_api_knows_the_tenants_there_are(
 
 def test_a_tenant_whose_row_is_gone_is_known_by_its_users() -> None:
     store = AuthStore()
-    known = KnownTenants({}, store)
+    known = KnownTenants({}, store, {})
     request = Request({"type": "http", "query_string": b"tenant=former", "headers": []})
     set_caller(request.scope, OPERATOR)
     with pytest.raises(KernelError) as caught:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pika
 
+from gateway.config import adapters_of
 from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
 from metering.schema import INTERNAL, Action, Kind
 from metering.schema.manifest import sequence_gaps
@@ -125,8 +126,8 @@ def test_what_is_billed_is_what_was_served_although_the_node_was_killed(tmp_path
     assert quantities["rocketmq.published"] == 2 * (3 + 5)
 
     # Exporting again, with another start of the store, adds nothing to any of it.
-    export_offline(tmp_path)
-    export_offline(tmp_path)
+    export_offline(tmp_path, adapters_of(None))
+    export_offline(tmp_path, adapters_of(None))
     assert tally_of(usage_of(records_of(archive)), without=FLOOD) == found
 
 

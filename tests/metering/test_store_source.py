@@ -16,11 +16,14 @@ from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 
 NAMES = protocol_names({7: "amqp", 8: "mqtt"}, INTERNAL)
+PLAIN = {"mqtt": "qos0"}
 TRANSIENT = TopicOptions(durable=False)
 
 
 def source_of(world: World, meter: Meter | None = None) -> StoreSource:
-    return StoreSource(world.opened.store.replicas, meter or Meter(START_US), NAMES)
+    return StoreSource(
+        world.opened.store.replicas, meter or Meter(START_US), NAMES, plain_classes=PLAIN
+    )
 
 
 def peer_of(world: World, origin: int = 7) -> Peer:
@@ -90,13 +93,15 @@ async def test_the_end_offset_goes_with_the_rows_of_route(world: World) -> None:
     topic = await peer.topic("orders")
     await peer.publish(topic, b"1", b"2")
     await other.publish(topic, b"3")
-    (window,) = source_of(world).windows(START_US, START_US + 10)
+    source = source_of(world)
+    (window,) = source.windows(START_US, START_US + 10)
     proofs = [
         (key.protocol, values.cum_messages, values.gauge_max)
         for key, values in window.rows.items()
         if key.action == "route"
     ]
     assert sorted(proofs) == [("amqp", 2, 3), ("origin-9", 1, 3)]
+    assert source.unnamed == {9}, "so that operators are told"
 
 
 @simulated()

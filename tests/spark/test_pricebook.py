@@ -136,6 +136,36 @@ def test_a_rule_that_can_never_match_is_refused(meter: str, message: str) -> Non
         parse_price_book(book((SKU + FLAT).replace(METER, f"    meter: {{{meter}}}\n")))
 
 
+def with_others(
+    names: str, meter: str = "protocol: line, measure: messages, action: publish"
+) -> str:
+    text = book((SKU + FLAT).replace(METER, f"    meter: {{{meter}}}\n"))
+    return text.replace("skus:", f"protocols: {names}\nskus:")
+
+
+@pytest.mark.parametrize(
+    "meter",
+    [
+        "protocol: line, measure: messages, action: publish, queue_class: delay",
+        "protocol: [line, amqp], measure: messages, action: [publish, deliver, route]",
+        "protocol: line, measure: requests, action: receive, outcome: [ok, empty]",
+        "protocol: line, measure: bytes_out, action: connect",
+    ],
+)
+def test_a_protocol_of_somebody_elses_adapter_can_be_priced(meter: str) -> None:
+    assert parse_price_book(with_others("[line]", meter)).skus
+    with pytest.raises(PriceBookError, match=r"nothing that|ever 'line'"):
+        parse_price_book(with_others("[lime]", meter))
+
+
+@pytest.mark.parametrize(
+    "names", ["[amqp]", "[internal]", "[a, a]", "[]", "line", "['A b']", "[1]"]
+)
+def test_others_protocols_are_named_once_and_are_not_weirs(names: str) -> None:
+    with pytest.raises(PriceBookError, match="protocol"):
+        parse_price_book(with_others(names))
+
+
 def test_every_call_of_an_api_can_be_priced() -> None:
     for protocol, actions in (("sqs", sqs_calls.ACTIONS), ("rocketmq", rocketmq_calls.ACTIONS)):
         for action in {*actions.values(), "admin"}:

@@ -39,7 +39,7 @@ from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.codec.spec import BasicCancel
 from adapters.amqp.messages.stored import ROUTE_LENGTH_BYTES
 from adapters.amqp.messages.translation import view
-from adapters.base import Origin
+from adapters.amqp.origin import ORIGIN_BYTE
 from kernel.api.client import Settlement
 from kernel.api.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
 from kernel.api.model import Reason
@@ -70,7 +70,7 @@ _GET_OK: Final = struct.Struct(">BHIIQB")
 _GET_OK_KEY: Final = CLASS_BASIC << 16 | 71
 _END: Final = b"\xce"
 _ACK_BYTES: Final = ACK_FRAME.size
-_ORIGIN: Final = int(Origin.AMQP)
+_ORIGIN: Final = ORIGIN_BYTE
 _DEAD_LETTER: Final = int(Flag.DEAD_LETTER)
 
 

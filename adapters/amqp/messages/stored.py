@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from adapters.amqp.codec import properties
 from adapters.amqp.codec.fields import Decimal, Field, Table
 from adapters.amqp.names import kernel_key
-from adapters.base import Origin
+from adapters.amqp.origin import ORIGIN_BYTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,7 +139,7 @@ AMQP_ORIGIN: Final = AmqpOrigin()
 
 def register_origin(origins: Origins) -> None:
     """Have the kernel read what AMQP clients wrote: wherever stored messages are."""
-    origins.register(Origin.AMQP, AMQP_ORIGIN)
+    origins.register(ORIGIN_BYTE, AMQP_ORIGIN)
 
 
 """The one reader: registering it again is no conflict."""

@@ -24,7 +24,7 @@ from adapters.amqp.codec.methods import short_string
 from adapters.amqp.errors import cut_text
 from adapters.amqp.messages.stored import SHARED_PROPERTIES, parse_native
 from adapters.amqp.names import amqp_key
-from adapters.base import Origin
+from adapters.amqp.origin import ORIGIN_BYTE
 from kernel.api import message as messages
 from kernel.api.message import TTL_AT_ONCE, Ext, Flag, Message
 from kernel.api.model import Reason
@@ -77,7 +77,7 @@ def view(slot: bytes, queue: str, attempt: int, origins: Origins, *, tells_attem
     it is told of if there was one before and `tells_attempt`.
     """
     message = messages.decode(slot)
-    if message.origin == Origin.AMQP:
+    if message.origin == ORIGIN_BYTE:
         native = parse_native(message.native)
         exchange, key, block = native.exchange, native.routing_key, native.properties
     else:

@@ -22,10 +22,10 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from adapters.base import Origin
 from adapters.mqtt.codec.packet_types import MQTT_5, QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.properties import message_block, parse_publish_properties
 from adapters.mqtt.limits import NAMES_KNOWN_MAX
+from adapters.mqtt.origin import ORIGIN_BYTE
 from kernel.api.message import HEADER, VERSION, Ext, Flag, encode_ext, key_hash, tag_hash
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ KERNEL_PROPERTIES: Final = {
 """User properties that the kernel keeps as fields of its own, for readers of every protocol."""
 _KERNEL_MARK: Final = b"weir."
 
-_ORIGIN: Final = int(Origin.MQTT)
+_ORIGIN: Final = ORIGIN_BYTE
 _QOS_1: Final = int(Flag.PERSISTENT | Flag.CLASS_1)
 _QOS_2: Final = int(Flag.PERSISTENT | Flag.CLASS_2)
 _FLAGS: Final = (0, 0, _QOS_1, 0, _QOS_2, 0, 0)
@@ -193,7 +193,7 @@ MQTT_ORIGIN: Final = MqttOrigin()
 
 def register_origin(origins: Origins) -> None:
     """Have the kernel read what MQTT clients wrote: wherever stored messages are."""
-    origins.register(Origin.MQTT, MQTT_ORIGIN)
+    origins.register(ORIGIN_BYTE, MQTT_ORIGIN)
 
 
 """The one reader: registering it again is no conflict."""

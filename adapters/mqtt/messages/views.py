@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from adapters.base import Origin
 from adapters.mqtt.codec.encoder import PublishFrame, publish_frame
 from adapters.mqtt.codec.packet_types import MQTT_5, QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.properties import Properties, hop_properties, message_block
 from adapters.mqtt.limits import FOREIGN_PROPERTY_BYTES_MAX, TEXT_BYTES_MAX
 from adapters.mqtt.messages.stored import KERNEL_PROPERTIES, NATIVE, NATIVE_BYTES
+from adapters.mqtt.origin import ORIGIN_BYTE
 from kernel.api import message as messages
 from kernel.api.message import HEADER, HEADER_BYTES, TTL_AT_ONCE, Ext, decode_ext
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kernel.api.message import Message
     from kernel.api.origins import Origins
 
-_ORIGIN: Final = int(Origin.MQTT)
+_ORIGIN: Final = ORIGIN_BYTE
 _FOREIGN_FLAGS: Final = 1 << 1
 _TREE_NAME: Final = int(Ext.TREE_NAME)
 _EXT_FIELD_BYTES: Final = 5

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from adapters.base import Origin
+from adapters.rocketmq.origin import ORIGIN_BYTE
 from kernel.api.message import VERSION, Ext, Flag
 
 from ..settings import MESSAGE_ID_CHARACTERS_MAX, TAILS_KEPT_MAX
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 HEADER: Final = struct.Struct("<4sIIIQQQ32s")
 """`kernel.api.message.HEADER` with its beginning and end as bytes. A test holds the two equal."""
-_START: Final = bytes((VERSION, Origin.ROCKETMQ, 0, Flag.PERSISTENT))
+_START: Final = bytes((VERSION, ORIGIN_BYTE, 0, Flag.PERSISTENT))
 _END: Final = bytes(32)
 _NO_PROPERTIES: Final = bytes(4)
 """The length of an empty first part of the native block, see `stored`."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from adapters.base import Origin
+from adapters.rocketmq.origin import ORIGIN_BYTE
 from kernel.api import message as messages
 from kernel.api.message import HEADER, HEADER_BYTES, Ext, Flag
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ..codec.wire import Name
 
-_ROCKETMQ: Final = int(Origin.ROCKETMQ)
+_ROCKETMQ: Final = ORIGIN_BYTE
 _DEAD_LETTER: Final = int(Flag.DEAD_LETTER)
 _LENGTH_BYTES: Final = LENGTH.size
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from adapters.base import Origin
+from adapters.rocketmq.origin import ORIGIN_BYTE
 from kernel.api import message as messages
 from kernel.api.message import HEADER, VERSION, Ext, Flag
 
@@ -45,7 +45,7 @@ GZIP: Final = 2
 
 LENGTH: Final = struct.Struct("<I")
 _EXT: Final = struct.Struct("<BI")
-_ORIGIN: Final = int(Origin.ROCKETMQ)
+_ORIGIN: Final = ORIGIN_BYTE
 _PERSISTENT: Final = int(Flag.PERSISTENT)
 _PERSISTENT_ONCE: Final = int(Flag.PERSISTENT | Flag.DEDUPLICATE)
 
@@ -185,7 +185,7 @@ ORIGIN: Final = RocketmqOrigin()
 
 def register_origin(origins: Origins) -> None:
     """Have the kernel read what RocketMQ clients wrote: wherever stored messages are."""
-    origins.register(Origin.ROCKETMQ, ORIGIN)
+    origins.register(ORIGIN_BYTE, ORIGIN)
 
 
 """One object: an origin byte has one reader for as long as the client lives."""

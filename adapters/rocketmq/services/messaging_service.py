@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from adapters.base import Origin
+from adapters.rocketmq.origin import ORIGIN_BYTE
 from kernel.common.errors import Fault, KernelError
 
 from .. import errors
@@ -275,7 +275,7 @@ class Service:
         for call in calls:
             try:
                 results = await environment.client.settle_leases(
-                    call.topic, call.group, call.changes, Origin.ROCKETMQ
+                    call.topic, call.group, call.changes, ORIGIN_BYTE
                 )
             except KernelError as error:
                 _log.warning("leases not changed", topic=call.topic.name, reason=error.message)

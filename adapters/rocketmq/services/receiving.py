@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from adapters.base import Origin
+from adapters.rocketmq.origin import ORIGIN_BYTE
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.common.ids import Offset
 
@@ -158,7 +158,7 @@ class Receives:
             wait_ms=wait_ms_of(asked_ms, call.time_remaining()),
             lease_ms=lease_ms,
             filter=wanted,
-            origin=Origin.ROCKETMQ,
+            origin=ORIGIN_BYTE,
             consumer_key=key,
         )
         now_ms = environment.clock.monotonic_ms()
@@ -208,7 +208,7 @@ class Receives:
         client = self._environment.client
         assert spec.lease_ms is not None
         changes = [LeaseChange(token, LeaseVerb.EXTEND, spec.lease_ms) for token in earlier.tokens]
-        errors = await client.settle_leases(spec.topic, spec.group, changes, Origin.ROCKETMQ)
+        errors = await client.settle_leases(spec.topic, spec.group, changes, ORIGIN_BYTE)
         held: list[int] = []
         slots: list[bytes] = []
         for place, error in enumerate(errors):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adapters.base import Origin
+from adapters.rocketmq.origin import ORIGIN_BYTE
 from kernel.api.client import LeaseChange, LeaseVerb
 from kernel.api.model import Reason
 
@@ -113,7 +113,7 @@ async def _change(environment: Environment, at: Consuming, change: LeaseChange) 
     # First: a renewal behind this change would undo it.
     environment.clients.settled(change.token)
     (failure,) = await environment.client.settle_leases(
-        at.topic.info, at.group, (change,), Origin.ROCKETMQ
+        at.topic.info, at.group, (change,), ORIGIN_BYTE
     )
     if failure is not None:
         raise from_kernel(failure)

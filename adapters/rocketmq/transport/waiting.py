@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from adapters.base import Origin
+from adapters.rocketmq.origin import ORIGIN_BYTE
 from kernel.api.client import LeaseChange, LeaseVerb, Received
 from kernel.common.errors import KernelError
 
@@ -167,7 +167,7 @@ class SharedChanges:
         at = 0
         try:
             results = await self._client.settle_leases(
-                batch.topic, batch.group, batch.changes, Origin.ROCKETMQ
+                batch.topic, batch.group, batch.changes, ORIGIN_BYTE
             )
         except KernelError as error:
             for _, done in batch.calls:
@@ -339,7 +339,7 @@ class Polls:
 
     async def _settle(self, spec: ReceiveSpec, changes: Sequence[LeaseChange]) -> None:
         try:
-            await self._client.settle_leases(spec.topic, spec.group, changes, Origin.ROCKETMQ)
+            await self._client.settle_leases(spec.topic, spec.group, changes, ORIGIN_BYTE)
         except KernelError:
             # The topic is gone, or nothing can be stored: the leases run out by themselves.
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from adapters.base import Origin
+from adapters.sqs.origin import ORIGIN_BYTE
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP
 from kernel.common.errors import Code, KernelError
@@ -88,7 +88,7 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
             LeaseChange(token, LeaseVerb.RETURN, slot_bytes=len(slot))
             for token, slot in zip(surplus, slots, strict=True)
         ]
-        await environment.client.settle_leases(queue.topic, DEFAULT_GROUP, changes, Origin.SQS)
+        await environment.client.settle_leases(queue.topic, DEFAULT_GROUP, changes, ORIGIN_BYTE)
     if attempt_id is not None and received.deliveries is not None:
         tokens = received.tokens[: len(deliveries)]
         attempt = attempts.attempt_of(received.deliveries.queue, deliveries, tokens)
@@ -128,7 +128,7 @@ def _spec(queue: Queue, request: ReceiveMessageRequest, consumer_key: int) -> Re
         wait_ms=queue.wait_ms if wait_s is None else wait_s * 1000,
         lease_ms=lease_ms,
         fair=not queue.is_fifo,
-        origin=Origin.SQS,
+        origin=ORIGIN_BYTE,
         consumer_key=consumer_key,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from adapters.base import Origin
+from adapters.sqs.origin import ORIGIN_BYTE
 from kernel.api.client import LeaseChange, LeaseVerb
 from kernel.api.model import DEFAULT_GROUP
 from kernel.common.errors import Code
@@ -198,7 +198,9 @@ async def _settle(
     good = [change for change in changes if isinstance(change, LeaseChange)]
     context.environment.attempts.changed(change.token for change in good)
     heard = iter(
-        await context.environment.client.settle_leases(queue.topic, DEFAULT_GROUP, good, Origin.SQS)
+        await context.environment.client.settle_leases(
+            queue.topic, DEFAULT_GROUP, good, ORIGIN_BYTE
+        )
         if good
         else ()
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from adapters.base import Origin
+from adapters.sqs.origin import ORIGIN_BYTE
 from kernel.api.client import LeaseChange, LeaseVerb
 from kernel.api.model import DEFAULT_GROUP
 from kernel.common.ids import Offset
@@ -115,7 +115,7 @@ async def repeated(
     if attempt is None or not spec.lease_ms:
         return []
     changes = [LeaseChange(token, LeaseVerb.EXTEND, spec.lease_ms) for token in attempt.tokens]
-    outcomes = await client.settle_leases(spec.topic, DEFAULT_GROUP, changes, Origin.SQS)
+    outcomes = await client.settle_leases(spec.topic, DEFAULT_GROUP, changes, ORIGIN_BYTE)
     held: list[Delivery] = []
     number = attempt.queue & _QUEUE_NUMBER
     for delivery, error in zip(attempt.deliveries, outcomes, strict=True):

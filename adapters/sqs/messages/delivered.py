@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from adapters.base import Origin
+from adapters.sqs.origin import ORIGIN_BYTE
 from kernel.api import message as messages
 from kernel.api.message import Ext, Flag
 
@@ -73,7 +73,7 @@ def view(
     """The message as it is answered. `asked`: names of system attributes, may hold `All`."""
     message = messages.decode(delivery.slot)
     block: NativeBlock | None = None
-    if message.origin == Origin.SQS:
+    if message.origin == ORIGIN_BYTE:
         text = _own_body(message)
         if asked or request.message_attribute_names:
             block = native.decode(message.native)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from adapters.base import Origin
+from adapters.sqs.origin import ORIGIN_BYTE
 from kernel.api import message as messages
 from kernel.api.message import HEADER, VERSION, Ext, Flag
 
@@ -97,7 +97,7 @@ def add(
     high, low = batch.uid()
     header = HEADER.pack(
         VERSION,
-        Origin.SQS,
+        ORIGIN_BYTE,
         0,
         flags,
         len(body),
@@ -184,7 +184,7 @@ ORIGIN: Final = SqsOrigin()
 
 def register_origin(origins: Origins) -> None:
     """Have the kernel read what SQS clients wrote: wherever stored messages are."""
-    origins.register(Origin.SQS, ORIGIN)
+    origins.register(ORIGIN_BYTE, ORIGIN)
 
 
 """One object: an origin byte has one reader for as long as the client lives."""

@@ -24,8 +24,8 @@ from adapters.amqp.limits import (
 )
 from adapters.amqp.messages.stamps import HEADER, Stamps
 from adapters.amqp.messages.stored import AMQP_ORIGIN, parse_native
+from adapters.amqp.origin import ORIGIN_BYTE
 from adapters.amqp.topology.router_rights import PUBLISH_ROUTER
-from adapters.base import Origin
 from adapters.tree_rights import PUBLISH_TOPIC
 from kernel.api import message
 from kernel.api.message import TTL_AT_ONCE, Ext, Flag
@@ -52,7 +52,7 @@ def test_what_is_stored_does_not_depend_on_how_the_bytes_come(piece: int) -> Non
     assert wire.connection.channels[1].confirms is not None
     assert wire.connection.channels[1].confirms.floor == 5
     for each in stored:
-        assert each.origin == Origin.AMQP
+        assert each.origin == ORIGIN_BYTE
         assert (each.priority, each.flags) == (5, Flag.PERSISTENT)
         assert each.ttl_ms == TTL_AT_ONCE
         assert each.published_ms == wire.host.wall_ms()
@@ -85,7 +85,7 @@ def test_the_packed_header_is_the_kernels() -> None:
     slot = packed + stamp.ext + bytes(23)
     decoded = message.decode(slot)
     assert decoded == message.Message(
-        origin=Origin.AMQP,
+        origin=ORIGIN_BYTE,
         priority=9,
         flags=Flag.PERSISTENT,
         uid=bytes(7) + b"\x01" + bytes(7) + b"\x02",

@@ -20,14 +20,15 @@ from adapters.amqp.messages.stored import (
     plain_value,
 )
 from adapters.amqp.messages.translation import View, view
-from adapters.base import Origin
+from adapters.amqp.origin import ORIGIN_BYTE
+from adapters.base import KERNEL_ORIGIN
 from kernel.api import message as messages
 from kernel.api.message import Ext, Flag
 from kernel.api.model import Reason
 from kernel.api.origins import Origins
 from tests.adapters.amqp.wire import block_of
 
-FOREIGN = Origin.SQS
+FOREIGN = 3
 
 
 class ForeignReader:
@@ -43,14 +44,14 @@ class ForeignReader:
 @pytest.fixture
 def origins() -> Origins:
     known = Origins()
-    known.register(Origin.AMQP, AMQP_ORIGIN)
+    known.register(ORIGIN_BYTE, AMQP_ORIGIN)
     known.register(FOREIGN, ForeignReader())
     return known
 
 
 def _slot(**how: object) -> bytes:
     values: dict[str, object] = {
-        "origin": int(Origin.AMQP),
+        "origin": ORIGIN_BYTE,
         "priority": 0,
         "flags": Flag(0),
         "uid": bytes(range(16)),
@@ -243,7 +244,7 @@ def test_typed_attributes_of_a_writer_without_a_native_block_are_headers(
     origins: Origins,
 ) -> None:
     typed = msgspec.msgpack.encode({"a": 1, "content_type": "text/plain"})
-    slot = _slot(origin=int(Origin.KERNEL), ext={Ext.ATTRIBUTES: typed})
+    slot = _slot(origin=KERNEL_ORIGIN, ext={Ext.ATTRIBUTES: typed})
     seen = view(slot, "q", 1, origins, tells_attempt=True)
     assert _headers(seen) == {"a": 1}
     fields = properties.split(seen.properties)

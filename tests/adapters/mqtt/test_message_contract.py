@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.base import Origin
 from adapters.mqtt.codec.packets import Disconnect, Publish
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.messages.stored import MQTT_ORIGIN
 from adapters.mqtt.messages.views import text_of_value, uid_text
+from adapters.mqtt.origin import ORIGIN_BYTE
 from adapters.tree_rights import CONSUME_TOPIC
 from kernel.api import message as messages
 from kernel.api.client import PublishBatch, PutTopic
@@ -214,7 +214,7 @@ async def test_what_mqtt_wrote_is_in_a_topic_of_the_tree_for_others(broker: Brok
     )
     assert await giver.publish("orders/new", b"body", properties=properties) == 0
     message = await stored(broker, "orders")
-    assert message.origin == Origin.MQTT
+    assert message.origin == ORIGIN_BYTE
     assert message.body == b"body"
     assert message.ttl_ms == 60_000
     assert message.flags & Flag.PERSISTENT
@@ -227,7 +227,7 @@ async def test_what_mqtt_wrote_is_in_a_topic_of_the_tree_for_others(broker: Brok
     }
     assert message.key_hash == messages.key_hash(b"k")
     assert message.tag_hash == messages.tag_hash(b"t")
-    assert broker.kernel.origins.attributes(Origin.MQTT, message.native) == {
+    assert broker.kernel.origins.attributes(ORIGIN_BYTE, message.native) == {
         "a": "1",
         "content_type": "a/b",
         "reply_to": "back/1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from adapters.base import Origin
+from adapters.rocketmq.origin import ORIGIN_BYTE
 from adapters.rocketmq.settings import (
     ACK_ENTRIES_MAX,
     GATHER_S,
@@ -165,7 +165,7 @@ class Settling:
         self.calls: list[tuple[int, str, list[bytes]]] = []
 
     async def settle_leases(self, topic: Topic, group: str, changes: Any, origin: int) -> Any:
-        assert origin == Origin.ROCKETMQ
+        assert origin == ORIGIN_BYTE
         self.calls.append((topic.id, group, [each.token for each in changes]))
         await turn()
         if not topic.id:

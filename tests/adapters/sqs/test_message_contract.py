@@ -10,10 +10,11 @@ import uuid
 import msgspec
 import pytest
 
-from adapters.base import Origin
+from adapters.base import KERNEL_ORIGIN
 from adapters.sqs.codec.shapes import MessageAttributeValue
 from adapters.sqs.messages import native, stored
 from adapters.sqs.messages.native import NativeBlock
+from adapters.sqs.origin import ORIGIN_BYTE
 from kernel.api import message as messages
 from kernel.api.client import PublishBatch, PutTopic
 from kernel.api.message import Ext, Flag, Message
@@ -184,7 +185,7 @@ def test_attributes_beyond_the_tenth_are_in_weir_more(foreign) -> None:
 def test_attributes_of_a_writer_without_native_block(foreign) -> None:
     message = foreign(
         body=b"x",
-        origin=Origin.KERNEL,
+        origin=KERNEL_ORIGIN,
         native=b"",
         ext={Ext.ATTRIBUTES: msgspec.msgpack.encode({"a": "b"})},
     )
@@ -230,7 +231,7 @@ def send(service: Service, sqs):
 
 def test_what_sqs_writes_is_marked_as_such(send) -> None:
     message = send(MessageBody="grüße")
-    assert message.origin == Origin.SQS
+    assert message.origin == ORIGIN_BYTE
     assert message.body == "grüße".encode()
     assert message.flags == Flag.PERSISTENT
     assert message.ext == {}

@@ -9,7 +9,7 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
-from adapters.base import Origin
+from adapters.sqs.origin import ORIGIN_BYTE
 from kernel.broker.group_state.usage import Verb, counts
 from tests.adapters.sqs.service import Service
 
@@ -185,10 +185,10 @@ def test_messages_are_counted_by_the_store_under_their_protocol(
         if each.topic == "counted"
     }
     assert found == {
-        Verb.PUBLISHED: (Origin.SQS, 2, 3),
-        Verb.ROUTED: (Origin.SQS, 2, 3),
-        Verb.DELIVERED: (Origin.SQS, 2, 3),
-        Verb.ACKED: (Origin.SQS, 2, 0),
+        Verb.PUBLISHED: (ORIGIN_BYTE, 2, 3),
+        Verb.ROUTED: (ORIGIN_BYTE, 2, 3),
+        Verb.DELIVERED: (ORIGIN_BYTE, 2, 3),
+        Verb.ACKED: (ORIGIN_BYTE, 2, 0),
     }
 
 

@@ -1,0 +1,62 @@
+"""What the rest of Weir knows about the AMQP adapter (`adapters.base.Declaration`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from adapters.amqp.origin import ORIGIN_BYTE
+from adapters.base import WEIR, Declaration, TenantWord, Trial
+
+if TYPE_CHECKING:
+    from adapters.base import Adapter, Services
+    from kernel.api.origins import OriginReader
+
+
+def make(services: Services) -> Adapter:
+    """The adapter, from its entry in protocols.yaml."""
+    import msgspec
+
+    from adapters.amqp.handshake import AmqpSettings
+    from adapters.amqp.server import AmqpAdapter
+
+    values = services.settings.values()
+    settings = msgspec.convert(
+        {
+            **values,
+            "version": values["version"] or services.version,
+            "virtual_hosts": services.tenant_names,
+        },
+        AmqpSettings,
+    )
+    return AmqpAdapter(
+        services.client,
+        services.client.origins,
+        services.users,
+        services.listeners(),
+        clock=services.clock,
+        random=services.random,
+        settings=settings,
+        meter=services.meter,
+        memory=services.memory,
+    )
+
+
+def reader() -> OriginReader:
+    """Of what AMQP clients wrote."""
+    from adapters.amqp.messages.stored import AMQP_ORIGIN
+
+    return AMQP_ORIGIN
+
+
+AMQP: Final = Declaration(
+    name="amqp",
+    title="AMQP",
+    origin=ORIGIN_BYTE,
+    make=make,
+    reader=reader,
+    tenant=TenantWord(word="virtual host", shown_as="virtual_host"),
+    trials=(
+        Trial(WEIR, "tcp", "{weir} bench amqp --url amqp://guest:guest@{address}/%2f --duration 5"),
+    ),
+    tells_address_only_to_move=True,
+)

@@ -1,0 +1,9 @@
+"""The byte in a stored message that says that MQTT wrote its native block. It is on disk: it
+never changes, and no other protocol is given it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ORIGIN_BYTE: Final = 2
