@@ -292,7 +292,7 @@ class Adapter(Protocol):
 
 
 class ListenerSettings(Protocol):
-    """One listener as protocols.yaml says it (`gateway.config_schema.Listener`)."""
+    """One listener as protocols.yaml says it (`gateway.config.schema.Listener`)."""
 
     @property
     def host(self) -> str: ...
@@ -309,7 +309,7 @@ class ListenerSettings(Protocol):
 
 
 class ProtocolSettings(Protocol):
-    """An adapter's entry in protocols.yaml (`gateway.config_schema.Protocol`), merged and checked.
+    """An adapter's entry in protocols.yaml (`gateway.config.schema.Protocol`), merged and checked.
     To ask for what the entry does not have is a KeyError.
     """
 

@@ -27,8 +27,8 @@ from gateway.admin.sessions import SessionRoutes
 from gateway.admin.tenants import KnownTenants
 from gateway.admin.topics import TopicRoutes
 from gateway.admin.users import PrincipalRoutes
-from gateway.declared import names_by_origin
-from gateway.tenants import words_in
+from gateway.config.declared import names_by_origin
+from gateway.config.tenants import words_in
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter, Declaration
     from auth.tokens import AdminToken
+    from gateway.access.identity import Identity
     from gateway.admin.principals import Principals
     from gateway.admin.topic_shapes import GroupLimits
-    from gateway.config_schema import Listener, Tenant
-    from gateway.identity import Identity
-    from gateway.node_metering import NodeMetering
+    from gateway.config.schema import Listener, Tenant
+    from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.common.ports import Clock

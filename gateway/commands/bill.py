@@ -19,7 +19,7 @@ from gateway.commands.api import DEFAULT_DATA, NoAnswer, connect
 from gateway.commands.options import DataOption, FormatOption, ServersFile, load_adapters
 from gateway.commands.output import CommandError, ExitCode, Format, say
 from gateway.commands.values import put_one
-from gateway.data_lock import DataDirectoryInUse
+from gateway.process.data_lock import DataDirectoryInUse
 from kernel.common.errors import KernelError
 from kernel.log.errors import JournalError
 from metering.exporter import ExportError
@@ -91,8 +91,8 @@ def refreshed_archive(data: Path, config: Path | None = None, *, anew: bool = Fa
     """The archive of a data directory, with everything that was counted; `config`: the file of its
     server; `anew`: a new archive. Raises CommandError.
     """
-    from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
-    from gateway.process import GATEWAY_FILE
+    from gateway.process.running import GATEWAY_FILE
+    from gateway.reporting.node_metering import ARCHIVE_DIRECTORY, export_offline
     from kernel.cluster.roster import FILE as HOME_FILE
 
     if (data / HOME_FILE).exists():

@@ -8,8 +8,8 @@ import typer
 
 from gateway.commands.options import FormatOption, SettingsOptions, with_groups
 from gateway.commands.output import Format, Table, put, say
-from gateway.config_merge import is_fact
-from gateway.config_path import Path, spell
+from gateway.config.merge import is_fact
+from gateway.config.path import Path, spell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ import typer
 from gateway.commands.api import DEFAULT_DATA
 from gateway.commands.options import DataOption, FormatOption, ServersFile, load_adapters
 from gateway.commands.output import CommandError, ExitCode, Format, Table, put, say
-from gateway.data_lock import DataDirectoryInUse, lock_data_directory
+from gateway.process.data_lock import DataDirectoryInUse, lock_data_directory
 from kernel.common.errors import KernelError
 from kernel.log.errors import JournalError
 from kernel.log.format.files import JOURNAL_DIRECTORY
@@ -172,8 +172,8 @@ async def _go_on(directory: Path, found: Examination, declared: Mapping[str, Dec
     """Open the store as a server would, give up what is lost, and end it in order."""
     from functools import partial
 
-    from gateway.declared import register_readers
-    from gateway.process import fatal
+    from gateway.config.declared import register_readers
+    from gateway.process.running import fatal
     from kernel.in_process.opening import open_store
     from kernel.store.drivers.disk import DirectoryDisk
     from kernel.store.drivers.system import SystemClock, SystemRandom

@@ -25,7 +25,7 @@ import typer
 
 from gateway.commands.api import Api, connect
 from gateway.commands.output import CommandError, ExitCode, Format
-from gateway.config import ConfigError, Loaded, adapters_of, load
+from gateway.config.loading import ConfigError, Loaded, adapters_of, load
 
 if TYPE_CHECKING:
     from adapters.base import Declaration

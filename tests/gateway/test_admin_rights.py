@@ -25,9 +25,9 @@ from gateway.admin.callers import RIGHTS, Right
 from gateway.admin.health import HealthRoutes
 from gateway.admin.principals import Principals
 from gateway.admin.topic_shapes import GroupLimits
-from gateway.config import load
-from gateway.config_schema import Listener, Tenant
-from gateway.declared import declared_in
+from gateway.config.declared import declared_in
+from gateway.config.loading import load
+from gateway.config.schema import Listener, Tenant
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.base import Declaration
-from gateway.config import ConfigError, load
+from gateway.config.loading import ConfigError, load
 from tests.gateway.serving import environment, refused
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 
 from adapters.amqp.origin import ORIGIN_BYTE
 from adapters.base import AdapterStatistics
-from gateway.config import load
-from gateway.config_schema import Settings
-from gateway.declared import declared_in
-from gateway.heartbeat_reports import ABSENT_REPORTS, HeartbeatReporter
-from gateway.tenants import tenants_word
+from gateway.config.declared import declared_in
+from gateway.config.loading import load
+from gateway.config.schema import Settings
+from gateway.config.tenants import tenants_word
+from gateway.reporting.heartbeat_reports import ABSENT_REPORTS, HeartbeatReporter
 from kernel.cluster.messages import (
     CLIENT_NAME_LENGTH_MAX,
     Consuming,

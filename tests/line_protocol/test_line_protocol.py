@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config import load
-from gateway.greeting import greeting
+from gateway.config.loading import load
+from gateway.serving.greeting import greeting
 from metering.schema import Action
 from spark.pricebook import PriceBookError, parse_price_book
 from spark.rating import rate

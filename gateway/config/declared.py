@@ -17,8 +17,8 @@ from metering.schema import QueueClass
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gateway.config_path import Path
-    from gateway.config_schema import Protocol
+    from gateway.config.path import Path
+    from gateway.config.schema import Protocol
     from kernel.api.origins import Origins
 
 KERNEL_NAME: Final = "kernel"

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import KERNEL_ORIGIN
-from gateway.config_schema import Metering
-from gateway.data_lock import lock_data_directory
-from gateway.declared import KERNEL_NAME, names_by_origin
+from gateway.config.declared import KERNEL_NAME, names_by_origin
+from gateway.config.schema import Metering
+from gateway.process.data_lock import lock_data_directory
 from kernel.api.origins import INTERNAL
 from kernel.common.errors import Code, KernelError
 from kernel.in_process.opening import open_store
@@ -297,7 +297,7 @@ def export_offline(data: Path, declared: Mapping[str, Declaration], *, anew: boo
 
 
 async def _export_offline(data: Path, declared: Mapping[str, Declaration], *, anew: bool) -> None:
-    from gateway.process import fatal
+    from gateway.process.running import fatal
 
     loop = asyncio.get_running_loop()
     clock = SystemClock()

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from adapters.base import Declaration, TenantWord
-    from gateway.config_path import Path
-    from gateway.config_schema import Tenant
+    from gateway.config.path import Path
+    from gateway.config.schema import Tenant
 
 TENANTS_MAX: Final = 200
 """The meter keeps 20,000 active keys for all tenants: so many still have 100 each."""

@@ -14,17 +14,17 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.config_check import find_problems
-from gateway.config_merge import Merge
-from gateway.config_path import ConfigError, Path, Problem, spell
-from gateway.config_schema import Limit, Listener, Operation, Protocol, Settings
-from gateway.config_source import (
+from gateway.config.check import find_problems
+from gateway.config.declared import look
+from gateway.config.merge import Merge
+from gateway.config.path import ConfigError, Path, Problem, spell
+from gateway.config.schema import Limit, Listener, Operation, Protocol, Settings
+from gateway.config.source import (
     read_assignments,
     read_default,
     read_environment,
     read_file,
 )
-from gateway.declared import look
 
 if TYPE_CHECKING:
     import pathlib

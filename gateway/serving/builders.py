@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import gateway
 from adapters.base import ListenerAddress, Services
 from auth.tls import read_pem_pair, server_context
-from gateway.tenants import names_in
+from gateway.config.tenants import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from adapters.base import Adapter, Declaration
     from adapters.memory import GatewayMemory
     from auth.tls import CertificateFiles
-    from gateway.config_schema import Protocol, Tenant
-    from gateway.identity import Identity
-    from gateway.node_metering import NodeMetering
-    from gateway.tls_failures import TlsFailures
+    from gateway.access.identity import Identity
+    from gateway.access.tls_failures import TlsFailures
+    from gateway.config.schema import Protocol, Tenant
+    from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.common.ports import Clock, Random
 

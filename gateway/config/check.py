@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from auth.development import is_loopback
-from gateway.cluster_settings import cluster_findings
-from gateway.config_path import SECTIONS, Path, Problem, spell
-from gateway.declared import look
-from gateway.exposure import exposure_findings
-from gateway.tenants import tenant_findings
+from gateway.config.cluster_settings import cluster_findings
+from gateway.config.declared import look
+from gateway.config.exposure import exposure_findings
+from gateway.config.path import SECTIONS, Path, Problem, spell
+from gateway.config.tenants import tenant_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from adapters.base import Declaration
-    from gateway.config_schema import Settings
+    from gateway.config.schema import Settings
 
 Finding = tuple[Path, str]
 

@@ -22,13 +22,13 @@ from auth.development import (
     Listener,
     development_principals,
 )
-from gateway.declared import declared_in
+from gateway.config.declared import declared_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from adapters.base import Adapter, Declaration
-    from gateway.config_schema import Settings
+    from gateway.config.schema import Settings
 
 
 def greeting(
