@@ -16,11 +16,11 @@ from gateway.config.loading import load
 from gateway.serving.greeting import greeting
 from metering.schema import Action
 from spark.pricebook import PriceBookError, parse_price_book
-from spark.rating import rate
 from tests.gateway import cluster
 from tests.gateway.serving import Process, serving
 from tests.line_protocol.client import LineClient
 from tests.metering.served.reading import periods_of, records_of, usage_of
+from tests.spark.plain_rating import rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
