@@ -7,6 +7,7 @@
 - `source`: the shipped file, an overlay, the environment, flags
 - `merge`: sources laid over one another, each change checked as it is made
 - `check`: rules that no single value shows
+- `declared`: what the adapters that the settings name say of themselves (docs/adapter.md)
 - `cluster_settings`: who the peers are, what the secret is, which rules hold
 - `tenants`: what each protocol calls a tenant
 - `exposure`: what other machines could read or do without signing in

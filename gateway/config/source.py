@@ -55,7 +55,7 @@ class Change:
 
 def default_file() -> FilePath:
     """Return the shipped protocols.yaml, which is package data (in the source tree, by a link)."""
-    return FilePath(__file__).parent / "protocols.yaml"
+    return FilePath(__file__).parent.parent / "protocols.yaml"
 
 
 def read_default() -> list[Change]:
