@@ -1,5 +1,6 @@
 """A node put together: each kind of process from its parts.
 
+- `serving_node`: what all of them do: directory, admin side, alarms, how they stop
 - `node`: gateway and store in one process
 - `store_node`: one store of a cluster
 - `gateway_node`: one gateway of a cluster

@@ -24,6 +24,7 @@ from gateway.access.identity import Identity, UserRecords
 from gateway.access.rights_watch import RightsWatch
 from gateway.access.tls_failures import TlsFailures
 from gateway.admin.app import AdminParts, build_app
+from gateway.admin.metrics import NodeCollector
 from gateway.admin.principals import Principals
 from gateway.admin.topic_shapes import GroupLimits
 from gateway.config.declared import declared_in, register_readers
@@ -31,6 +32,7 @@ from gateway.process.running import StartRefused
 from gateway.serving.builders import Builder
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
     from starlette.types import ASGIApp
 
     from adapters.base import Adapter
@@ -170,6 +172,12 @@ class Front:
         return certificate_of(self._settings, self._clock)
 
     # --- Stop -------------------------------------------------------------------------------
+
+    def collector(self, below: Collector, metering: NodeMetering | None) -> NodeCollector:
+        """The figures of this process; `below`: those of the store, or of the way to the stores."""
+        return NodeCollector(
+            below, self.adapters, metering, self.tls_failures, self.logins, self.memory
+        )
 
     async def drain(self) -> None:
         """Tell every client to go, wait until they have, bounded in time; then stop listening."""

@@ -23,31 +23,22 @@ import structlog
 
 from auth.files import read_or_create_private
 from auth.tokens import open_admin_token
-from gateway.access.certificates import admin_certificate
 from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway
-from gateway.admin.address import write_address
 from gateway.admin.app import build_waiting_app
 from gateway.admin.gateway_figures import GatewayFigures, stores_check
 from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.metrics import NodeCollector
-from gateway.admin.server import AdminServer, Exchange
+from gateway.admin.server import Exchange
 from gateway.config.cluster_settings import gateway_address, open_security, peers_of
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
-from gateway.process.garbage import Garbage
-from gateway.process.running import (
-    GATEWAY_FILE,
-    StartRefused,
-    command_typed,
-    run_until_told,
-    take_data_directory,
-)
+from gateway.process.running import GATEWAY_FILE, StartRefused, command_typed
 from gateway.reporting.heartbeat_reports import HeartbeatReporter
 from gateway.reporting.node_metering import NodeMetering
-from gateway.serving.alarm_log import AlarmLog
 from gateway.serving.front import DRAIN_SECONDS, Front
 from gateway.serving.greeting import greeting
+from gateway.serving.serving_node import ServingNode, end_task
 from kernel.cluster import records
 from kernel.cluster.cluster_admin import ClusterAdmin
 from kernel.log.format.meta import read_meta
@@ -57,13 +48,12 @@ from kernel.remote.mesh.meeting import MeetingPoint
 from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.drivers.disk import DirectoryDisk
-from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.system import SystemRandom
 from kernel.store.raft_groups.peer_links import new_nonce
 
 if TYPE_CHECKING:
     from auth.tokens import AdminToken
     from gateway.config.schema import Settings
-    from gateway.process.data_lock import DataLock
     from kernel.remote.client import ClusterClient
 
 SAY_AGAIN_SECONDS = 10.0
@@ -79,20 +69,15 @@ NAME_BITS = 48
 _log = structlog.get_logger("weir.gateway")
 
 
-class GatewayNode:
+class GatewayNode(ServingNode):
     """`weir gateway`."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._data = Path(settings.node.data)
-        self._clock = SystemClock()
-        self._random = SystemRandom()
-        self._ready = False
+        super().__init__(settings, _log, DRAIN_SECONDS)
         self._name = ""
         self._process = ""
         self._heartbeat_reporter: HeartbeatReporter | None = None
         self._reporting: asyncio.Task[None] | None = None
-        self._lock: DataLock | None = None
         self._remote: RemoteLeaders | None = None
         self._meeting: MeetingPoint | None = None
         self._address = ""
@@ -100,16 +85,6 @@ class GatewayNode:
         self._client: ClusterClient | None = None
         self._serving: asyncio.Task[None] | None = None
         self._front: Front | None = None
-        self._admin: AdminServer | None = None
-        self._metering: NodeMetering | None = None
-        self._garbage: Garbage | None = None
-        self._alarms: AlarmLog | None = None
-
-    async def run(self) -> None:
-        """Start, serve until SIGTERM or SIGINT, stop. Raises as `process.run_until_told`:
-        StartRefused, OSError, AuthError (the cluster's secret, the key file).
-        """
-        await run_until_told(self._start, self._stop, DRAIN_SECONDS)
 
     # --- Start ------------------------------------------------------------------------------
 
@@ -118,7 +93,7 @@ class GatewayNode:
         security = open_security(cluster)
         if security.server_tls is not None:
             TlsFailures(_log, self._clock).watch(security.server_tls, "cluster")
-        self._lock = take_data_directory(self._data)
+        self._take_directory()
         if read_meta(DirectoryDisk(self._data)) is not None:
             raise StartRefused(
                 f"{self._data} is the data directory of a store: give the gateway another one"
@@ -145,11 +120,7 @@ class GatewayNode:
         token = open_admin_token(self._data)
         exchange = Exchange(build_waiting_app(self._settings.node.admin, token, self._health()))
         if self._settings.node.admin.enabled:
-            self._admin = AdminServer(
-                self._settings.node.admin, exchange, admin_certificate(self._settings, self._clock)
-            )
-            await self._admin.start(tasks)
-            write_address(self._data, self._admin.url)
+            await self._serve_admin(exchange, tasks)
         self._serving = tasks.create_task(self._serve(tasks, token, exchange))
 
     def _hello(self, process: str) -> Hello:
@@ -203,20 +174,11 @@ class GatewayNode:
         )
         self._reporting = tasks.create_task(self._heartbeat_reporter.run())
         figures = GatewayFigures(client.leaders, client, self._heartbeat_reporter, self._meeting)
-        collector = NodeCollector(
-            figures,
-            front.adapters,
-            self._metering,
-            front.tls_failures,
-            front.logins,
-            front.memory,
-        )
+        collector = front.collector(figures, self._metering)
         health = HealthRoutes(self._checks, collector)
         exchange.app = front.admin_app(token, health, self._metering, cluster_admin)
-        self._garbage = Garbage(asyncio.get_running_loop())
-        self._garbage.start()
-        self._alarms = AlarmLog(_log, asyncio.get_running_loop(), self._checks)
-        self._alarms.start()
+        self._make_alarms(self._checks)
+        self._begin_looking()
         self._ready = True
         self._greet(front, client)
 
@@ -300,22 +262,13 @@ class GatewayNode:
 
     async def _stop(self) -> None:
         self._ready = False
-        if self._alarms is not None:
-            self._alarms.stop()
-        if self._garbage is not None:
-            self._garbage.stop()
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.wait((self._serving,))
-        if self._reporting is not None:
-            self._reporting.cancel()
-            await asyncio.wait((self._reporting,))
+        self._end_looking()
+        await end_task(self._serving)
+        await end_task(self._reporting)
         if self._front is not None:
             await self._front.drain()
-        if self._admin is not None:
-            await self._admin.stop()
-        if self._metering is not None:
-            await self._metering.stop()
+        await self._stop_admin()
+        await self._stop_metering()
         if self._front is not None:
             await self._front.close()
         if self._client is not None:
@@ -326,7 +279,7 @@ class GatewayNode:
                 await self._meeting.stop()
         if self._lock is not None:
             _log.info("stopped", data=str(self._data))
-            self._lock.release()
+        self._leave_directory()
 
 
 def gateway_name(data: Path, random: SystemRandom) -> str:

@@ -11,78 +11,48 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
 from auth.tokens import open_admin_token
-from gateway.access.certificates import admin_certificate
 from gateway.access.will_rights import WillRights
-from gateway.admin.address import write_address
 from gateway.admin.health import HealthRoutes, memory_check, metering_check, serving_check
-from gateway.admin.metrics import NodeCollector
-from gateway.admin.server import AdminServer
 from gateway.admin.store_figures import StoreFigures, damage_check, disk_check
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
-from gateway.process.garbage import Garbage
 from gateway.process.running import (
     StartRefused,
     check_no_gateway,
     command_typed,
     fatal,
-    open_ring_of,
-    run_until_told,
-    take_data_directory,
 )
 from gateway.reporting.node_metering import NodeMetering, node_of
-from gateway.serving.alarm_log import AlarmLog
 from gateway.serving.front import DRAIN_SECONDS, Front
 from gateway.serving.greeting import greeting
+from gateway.serving.serving_node import ServingNode
 from kernel.cluster.roster import read_home
 from kernel.in_process.opening import LocalStore, open_store
-from kernel.store.drivers.disk import DirectoryDisk
-from kernel.store.drivers.system import SystemClock, SystemRandom
 from kernel.store.drivers.worker import Worker
 
 if TYPE_CHECKING:
     from gateway.admin.health import Check
     from gateway.config.schema import Settings
-    from gateway.process.data_lock import DataLock
-    from kernel.store.drivers.write_ring import WriteRing
 
 _log = structlog.get_logger("weir.node")
 
 
-class Node:
+class Node(ServingNode):
     """`weir serve` with `role: all`."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._data = Path(settings.node.data)
-        self._clock = SystemClock()
-        self._random = SystemRandom()
-        self._ready = False
-        self._lock: DataLock | None = None
+        super().__init__(settings, _log, DRAIN_SECONDS)
         self._local: LocalStore | None = None
         self._front: Front | None = None
-        self._admin: AdminServer | None = None
-        self._metering: NodeMetering | None = None
-        self._garbage: Garbage | None = None
-        self._alarms: AlarmLog | None = None
-        self._ring: WriteRing | None = None
-
-    async def run(self) -> None:
-        """Start, serve until SIGTERM or SIGINT, stop. Raises StartRefused, OSError, and what
-        recovery raises for a data directory that cannot be opened.
-        """
-        await run_until_told(self._start, self._stop, DRAIN_SECONDS)
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
-        self._lock = take_data_directory(self._data)
-        self._ring = open_ring_of(self._settings.node)
-        disk = DirectoryDisk(self._data, self._ring)
+        self._take_directory()
+        disk = self._open_disk()
         if read_home(disk) is not None:
             raise StartRefused(
                 f"{self._data} is the data directory of a cluster's store: serve it by `weir store`"
@@ -99,8 +69,8 @@ class Node:
         self._local = local
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
-        self._alarms = AlarmLog(_log, loop, self._checks)
-        local.store.unreadable.losses.watchers.append(self._alarms.given_up)
+        alarms = self._make_alarms(self._checks)
+        local.store.unreadable.losses.watchers.append(alarms.given_up)
         await local.start()
         front = Front(self._settings, self._data, local.client, self._clock, self._random)
         self._front = front
@@ -112,9 +82,7 @@ class Node:
             metering.start(tasks)
         if self._settings.node.admin.enabled:
             await self._administer(local, front, tasks)
-        self._garbage = Garbage(loop)
-        self._garbage.start()
-        self._alarms.start()
+        self._begin_looking()
         self._ready = True
         address = self._admin.url if self._admin is not None else None
         notes = [f"data in {self._settings.node.data}", *warn_of_exposures(self._settings)]
@@ -154,41 +122,21 @@ class Node:
         ]
 
     async def _administer(self, local: LocalStore, front: Front, tasks: asyncio.TaskGroup) -> None:
-        """Serve the admin API, and write down where, for `weir --data DIR`."""
-        collector = NodeCollector(
-            StoreFigures(local),
-            front.adapters,
-            self._metering,
-            front.tls_failures,
-            front.logins,
-            front.memory,
-        )
+        collector = front.collector(StoreFigures(local), self._metering)
         health = HealthRoutes(self._checks, collector)
         app = front.admin_app(open_admin_token(self._data), health, self._metering)
-        self._admin = AdminServer(
-            self._settings.node.admin, app, admin_certificate(self._settings, self._clock)
-        )
-        await self._admin.start(tasks)
-        write_address(self._data, self._admin.url)
+        await self._serve_admin(app, tasks)
 
     async def _stop(self) -> None:
         self._ready = False
-        if self._alarms is not None:
-            self._alarms.stop()
-        if self._garbage is not None:
-            self._garbage.stop()
+        self._end_looking()
         if self._front is not None:
             await self._front.drain()
-        if self._admin is not None:
-            await self._admin.stop()
-        if self._metering is not None:
-            await self._metering.stop()
+        await self._stop_admin()
+        await self._stop_metering()
         if self._front is not None:
             await self._front.close()
         if self._local is not None:
             await self._local.stop()
             _log.info("stopped", data=str(self._data))
-        if self._ring is not None:
-            self._ring.close()
-        if self._lock is not None:
-            self._lock.release()
+        self._leave_directory()

@@ -22,17 +22,14 @@ from msgspec.structs import replace
 import gateway
 from auth.errors import AuthCode, AuthError
 from auth.tokens import open_admin_token
-from gateway.access.certificates import admin_certificate
 from gateway.access.identity import UserRecords
 from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway
 from gateway.access.will_rights import WillRights
-from gateway.admin.address import write_address
 from gateway.admin.app import StoreParts, build_store_app
 from gateway.admin.cluster import Admission
 from gateway.admin.cluster_metrics import StoreCollector
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
-from gateway.admin.server import AdminServer
 from gateway.admin.store_figures import damage_check, disk_check
 from gateway.config.cluster_settings import (
     address_of,
@@ -44,19 +41,15 @@ from gateway.config.cluster_settings import (
 from gateway.config.declared import declared_in, register_readers
 from gateway.config.exposure import warn_of_exposures
 from gateway.process.data_lock import lock_data_directory
-from gateway.process.garbage import Garbage
 from gateway.process.running import (
     StartRefused,
     check_no_gateway,
     fatal,
     make_data_directory,
-    open_ring_of,
-    run_until_told,
-    take_data_directory,
 )
 from gateway.reporting.leader_log import LeaderLog
 from gateway.reporting.node_metering import NodeMetering, node_of
-from gateway.serving.alarm_log import AlarmLog
+from gateway.serving.serving_node import ServingNode, end_task
 from kernel.cluster.cluster_admin import ClusterAdmin
 from kernel.cluster.cluster_service import ClusterService
 from kernel.cluster.manager import Manager
@@ -69,7 +62,6 @@ from kernel.remote.serving import join_peer_stores, serve_gateways
 from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY, STORE
 from kernel.store.drivers.disk import DirectoryDisk
-from kernel.store.drivers.system import SystemClock, SystemRandom
 from kernel.store.drivers.worker import Worker
 from kernel.store.raft_groups.consensus import RaftTiming
 from kernel.store.raft_groups.peer_links import PeerLinks, new_nonce
@@ -77,8 +69,6 @@ from kernel.store.raft_groups.peer_links import PeerLinks, new_nonce
 if TYPE_CHECKING:
     from gateway.config.cluster_settings import Security
     from gateway.config.schema import Settings
-    from gateway.process.data_lock import DataLock
-    from kernel.store.drivers.write_ring import WriteRing
     from kernel.store.replicas.replica import Replica
 
 TICKS_PER_ELECTION = 10
@@ -92,34 +82,17 @@ HAND_OVER_LOOK_SECONDS = 0.05
 _log = structlog.get_logger("weir.store")
 
 
-class StoreNode:
+class StoreNode(ServingNode):
     """`weir store`."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._data = Path(settings.node.data)
-        self._clock = SystemClock()
-        self._random = SystemRandom()
-        self._ready = False
-        self._lock: DataLock | None = None
+        super().__init__(settings, _log, HAND_OVER_SECONDS)
         self._links: PeerLinks | None = None
         self._local: LocalStore | None = None
         self._remote: RemoteLeaders | None = None
         self._cluster_service: ClusterService | None = None
         self._manager: Manager | None = None
         self._managing: asyncio.Task[None] | None = None
-        self._admin: AdminServer | None = None
-        self._metering: NodeMetering | None = None
-        self._garbage: Garbage | None = None
-        self._alarms: AlarmLog | None = None
-        self._ring: WriteRing | None = None
-
-    async def run(self) -> None:
-        """Start, serve until SIGTERM or SIGINT, stop. Raises as `process.run_until_told`:
-        StartRefused, OSError, AuthError (the secret), KernelError (a file that is not ours), and
-        what recovery raises for a data directory that cannot be opened.
-        """
-        await run_until_told(self._start, self._stop, HAND_OVER_SECONDS)
 
     # --- Start ------------------------------------------------------------------------------
 
@@ -127,9 +100,8 @@ class StoreNode:
         security = open_security(self._settings.node.cluster)
         if security.server_tls is not None:
             TlsFailures(_log, self._clock).watch(security.server_tls, "cluster")
-        self._lock = take_data_directory(self._data)
-        self._ring = open_ring_of(self._settings.node)
-        disk = DirectoryDisk(self._data, self._ring)
+        self._take_directory()
+        disk = self._open_disk()
         home = claim(disk, self._settings)
         cluster, number = self._settings.node.cluster, home.number
         facts = Facts(
@@ -163,7 +135,7 @@ class StoreNode:
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
         checks = partial(self._checks, local, links, remote, roster)
-        alarms = self._alarms = AlarmLog(_log, asyncio.get_running_loop(), checks)
+        alarms = self._make_alarms(checks)
         local.store.unreadable.losses.watchers.append(alarms.given_up)
         await local.start()
         users = UserRecords(_sealed)
@@ -183,10 +155,8 @@ class StoreNode:
                 cluster_admin=ClusterAdmin(home.cluster, remote, lambda: roster.records),
                 admission=Admission(number, facts, len(local.store.data_groups)),
             )
-            await self._administer(parts, tasks)
-        self._garbage = Garbage(asyncio.get_running_loop())
-        self._garbage.start()
-        alarms.start()
+            await self._serve_admin(build_store_app(self._settings.node.admin, parts), tasks)
+        self._begin_looking()
         self._ready = True
         self._greet(local, roster, own)
 
@@ -287,17 +257,6 @@ class StoreNode:
             metering_check(self._metering),
         ]
 
-    async def _administer(self, parts: StoreParts, tasks: asyncio.TaskGroup) -> None:
-        """Serve the admin API, and write down where, for `weir --data DIR`."""
-        listener = self._settings.node.admin
-        self._admin = AdminServer(
-            listener,
-            build_store_app(listener, parts),
-            admin_certificate(self._settings, self._clock),
-        )
-        await self._admin.start(tasks)
-        write_address(self._data, self._admin.url)
-
     def _greet(self, local: LocalStore, roster: Roster, own: tuple[str, int]) -> None:
         admin = self._admin.url if self._admin is not None else ""
         address = spell_address(own)
@@ -325,19 +284,12 @@ class StoreNode:
 
     async def _stop(self) -> None:
         was_ready, self._ready = self._ready, False
-        if self._metering is not None:
-            await self._metering.stop()
+        await self._stop_metering()
         if was_ready:
             await self._hand_over()
-        if self._alarms is not None:
-            self._alarms.stop()
-        if self._garbage is not None:
-            self._garbage.stop()
-        if self._admin is not None:
-            await self._admin.stop()
-        if self._managing is not None:
-            self._managing.cancel()
-            await asyncio.wait((self._managing,))
+        self._end_looking()
+        await self._stop_admin()
+        await end_task(self._managing)
         if self._cluster_service is not None:
             await self._cluster_service.stop()
         if self._remote is not None:
@@ -347,10 +299,7 @@ class StoreNode:
         if self._local is not None:
             await self._local.stop()
             _log.info("stopped", data=str(self._data))
-        if self._ring is not None:
-            self._ring.close()
-        if self._lock is not None:
-            self._lock.release()
+        self._leave_directory()
 
     async def _hand_over(self) -> None:
         """Have others lead what they can."""

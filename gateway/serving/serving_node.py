@@ -1,0 +1,128 @@
+"""What the three kinds of node do alike: one process over one data directory, with an admin side,
+figures and alarms.
+
+    Node           store and clients in one process (`weir serve`)
+    StoreNode      a store of a cluster (`weir store`)
+    GatewayNode    clients before a cluster's stores (`weir gateway`)
+
+Each says in which order it starts and stops, by the steps that stand here and its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.access.certificates import admin_certificate
+from gateway.admin.address import write_address
+from gateway.admin.server import AdminServer
+from gateway.process.garbage import Garbage
+from gateway.process.running import open_ring_of, run_until_told, take_data_directory
+from gateway.serving.alarm_log import AlarmLog
+from kernel.store.drivers.disk import DirectoryDisk
+from kernel.store.drivers.system import SystemClock, SystemRandom
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+    from structlog.typing import FilteringBoundLogger
+
+    from gateway.admin.health import Check
+    from gateway.config.schema import Settings
+    from gateway.process.data_lock import DataLock
+    from gateway.reporting.node_metering import NodeMetering
+    from kernel.store.drivers.write_ring import WriteRing
+
+
+class ServingNode(ABC):
+    """A node as a process. `run` it once."""
+
+    def __init__(self, settings: Settings, log: FilteringBoundLogger, stop_seconds: float) -> None:
+        """`stop_seconds`: what the log says of how long stopping may take."""
+        self._settings = settings
+        self._log = log
+        self._stop_seconds = stop_seconds
+        self._data = Path(settings.node.data)
+        self._clock = SystemClock()
+        self._random = SystemRandom()
+        self._ready = False
+        self._lock: DataLock | None = None
+        self._ring: WriteRing | None = None
+        self._admin: AdminServer | None = None
+        self._metering: NodeMetering | None = None
+        self._garbage: Garbage | None = None
+        self._alarms: AlarmLog | None = None
+
+    async def run(self) -> None:
+        """Start, serve until SIGTERM or SIGINT, stop. Raises as `process.run_until_told`:
+        StartRefused, OSError, AuthError (a secret, the key file), KernelError (a file that is not
+        ours), and what recovery raises for a data directory that cannot be opened.
+        """
+        await run_until_told(self._start, self._stop, self._stop_seconds)
+
+    @abstractmethod
+    async def _start(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin to serve."""
+
+    @abstractmethod
+    async def _stop(self) -> None:
+        """End in order what has begun; the start may have failed anywhere."""
+
+    # --- Steps of the start -----------------------------------------------------------------
+
+    def _take_directory(self) -> None:
+        self._lock = take_data_directory(self._data)
+
+    def _open_disk(self) -> DirectoryDisk:
+        """The data directory, for a journal."""
+        self._ring = open_ring_of(self._settings.node)
+        return DirectoryDisk(self._data, self._ring)
+
+    async def _serve_admin(self, app: ASGIApp, tasks: asyncio.TaskGroup) -> None:
+        """Serve the admin API, and write down where, for `weir --data DIR`."""
+        certificate = admin_certificate(self._settings, self._clock)
+        self._admin = AdminServer(self._settings.node.admin, app, certificate)
+        await self._admin.start(tasks)
+        write_address(self._data, self._admin.url)
+
+    def _make_alarms(self, checks: Callable[[], Sequence[Check]]) -> AlarmLog:
+        self._alarms = AlarmLog(self._log, asyncio.get_running_loop(), checks)
+        return self._alarms
+
+    def _begin_looking(self) -> None:
+        """Collect garbage, and look for alarms, from now on."""
+        assert self._alarms is not None
+        self._garbage = Garbage(asyncio.get_running_loop())
+        self._garbage.start()
+        self._alarms.start()
+
+    # --- Steps of the stop ------------------------------------------------------------------
+
+    def _end_looking(self) -> None:
+        if self._alarms is not None:
+            self._alarms.stop()
+        if self._garbage is not None:
+            self._garbage.stop()
+
+    async def _stop_admin(self) -> None:
+        if self._admin is not None:
+            await self._admin.stop()
+
+    async def _stop_metering(self) -> None:
+        if self._metering is not None:
+            await self._metering.stop()
+
+    def _leave_directory(self) -> None:
+        if self._ring is not None:
+            self._ring.close()
+        if self._lock is not None:
+            self._lock.release()
+
+
+async def end_task(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait((task,))
