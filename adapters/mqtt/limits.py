@@ -108,6 +108,9 @@ RETAINED_PER_FILTER_MAX: Final = 10_000
 # Messages that a session with overlapping subscriptions remembers, to send each of them once: more
 # than can lie between two copies of one message that several filter queues bring.
 RECENT_UIDS_MAX: Final = 4_096
+# Copies of unacknowledged messages, by other filters, that such a session holds beside its window:
+# sixteen filters on each message of the usual one, some 2 MB. Beyond it they use the window up.
+COPIES_HELD_MAX: Final = 16_384
 # SUBSCRIBE and UNSUBSCRIBE filters of one session: bounds what a reconnect must set up again.
 SUBSCRIPTIONS_PER_SESSION_MAX: Final = 10_000
 

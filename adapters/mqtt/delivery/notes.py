@@ -4,6 +4,7 @@ subscriptions.
     key                     value
     "i" packet id:u16       sequence:u64                       a QoS 2 PUBLISH that we receive
     "o" packet id:u16       state:u8 queue:u64 offset:u64      a delivery that we send
+                              [uid:2 u64]                      (uid: if other filters match it too)
     "q" filter              options                            a subscription without storage
     "t" filter              options                            a membership in a topic's group
 
@@ -19,11 +20,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+Uid: TypeAlias = tuple[int, int]
+"""What a message is known by wherever it lies."""
+
 Change: TypeAlias = tuple[bytes, bytes | None]
 """A note and what becomes of it; None removes it."""
 
 _SEQUENCE: Final = Struct(">Q")
 _DELIVERY: Final = Struct(">BQQ")
+_UID: Final = Struct(">QQ")
 _RECEIVED: Final = b"i"
 _SENT: Final = b"o"
 LIVE_SUBSCRIPTION: Final = b"q"
@@ -48,6 +53,8 @@ class Delivery(NamedTuple):
     progress: Progress
     queue: int
     offset: int
+    uid: Uid | None = None
+    """Of a message that may come by other queues too."""
 
 
 def received(packet_id: int, sequence: int) -> Change:
@@ -60,9 +67,14 @@ def released(packet_id: int) -> Change:
     return _RECEIVED + packet_id.to_bytes(2, "big"), None
 
 
-def delivery(packet_id: int, progress: Progress, queue: int, offset: int) -> Change:
+def delivery(
+    packet_id: int, progress: Progress, queue: int, offset: int, uid: Uid | None = None
+) -> Change:
     """A delivery has an identifier."""
-    return _SENT + packet_id.to_bytes(2, "big"), _DELIVERY.pack(progress, queue, offset)
+    value = _DELIVERY.pack(progress, queue, offset)
+    if uid is not None:
+        value += _UID.pack(*uid)
+    return _SENT + packet_id.to_bytes(2, "big"), value
 
 
 def delivered(packet_id: int) -> Change:
@@ -84,9 +96,10 @@ def deliveries_of(notes: Mapping[bytes, bytes]) -> list[Delivery]:
     found: list[Delivery] = []
     for key, value in notes.items():
         if key.startswith(_SENT):
-            progress, queue, offset = _DELIVERY.unpack(value)
+            progress, queue, offset = _DELIVERY.unpack_from(value)
+            uid = _UID.unpack_from(value, _DELIVERY.size) if len(value) > _DELIVERY.size else None
             packet_id = int.from_bytes(key[1:], "big")
-            found.append(Delivery(packet_id, Progress(progress), queue, offset))
+            found.append(Delivery(packet_id, Progress(progress), queue, offset, uid))
     return found
 
 

@@ -10,6 +10,7 @@ acknowledged there when the client has ended it:
 
 What the client had not ended comes back as a redelivery. A session that goes on knows by its notes
 which packet identifier it had; one that PUBREC came for is acknowledged and not sent again.
+What several filters of the session match comes by several queues: see `copies`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from adapters.mqtt.codec.encoder import marked_duplicate
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.delivery import notes
+from adapters.mqtt.delivery.copies import Copies
 from adapters.mqtt.delivery.inbox import LIVE_TOKEN
 from adapters.mqtt.delivery.notes import Progress
 from adapters.mqtt.limits import KEPT_IDS_MAX
@@ -73,6 +75,7 @@ class StoredDeliveries:
 
     __slots__ = (
         "_consumer",
+        "_copies",
         "_credit_due",
         "_env",
         "_exchanges",
@@ -81,11 +84,13 @@ class StoredDeliveries:
         "_host",
         "_inbox",
         "_kept",
+        "_kept_by_uid",
         "_kernel_session",
         "_numbers",
         "_parts",
         "_persistent",
         "_released",
+        "_released_uids",
         "_resent",
         "_session",
         "_subscriber",
@@ -122,6 +127,11 @@ class StoredDeliveries:
         # (queue, offset) → what an earlier connection sent, not yet delivered to this one.
         self._kept: dict[tuple[int, int], notes.Delivery] = {}
         self._released: set[tuple[int, int]] | None = None
+        # The same by the message's uid, where another queue may bring it first.
+        self._kept_by_uid: dict[notes.Uid, tuple[int, int]] | None = None
+        self._released_uids: set[notes.Uid] | None = None
+        # Made when subscriptions overlap.
+        self._copies: Copies | None = None
         # Identifiers of QoS 1 deliveries that were sent again here: their notes are out of date.
         self._resent: list[int] | None = None
         # Token → packet identifier, of QoS 2 deliveries that have a note.
@@ -141,9 +151,15 @@ class StoredDeliveries:
                 if self._released is None:
                     self._released = set()
                 self._released.add(place)
+                if each.uid is not None:
+                    self._released_uids = self._released_uids or set()
+                    self._released_uids.add(each.uid)
                 self._exchanges[-each.packet_id] = each.packet_id
             else:
                 self._kept[place] = each
+                if each.uid is not None:
+                    self._kept_by_uid = self._kept_by_uid or {}
+                    self._kept_by_uid[each.uid] = place
         if len(self._kept) > KEPT_IDS_MAX:
             self._forget_at_least_once()
         self._session.keep_ids(each.packet_id for each in self._kept.values())
@@ -211,9 +227,10 @@ class StoredDeliveries:
         fallback = subscribed.filter.pattern if subscribed.consumer is not None else ""
         for position, offset in enumerate(deliveries.offsets):
             view = View(deliveries.slots[position], self._env.client.origins, fallback)
-            kind = self._wanted(view, subscribed, deliveries.queue, offset)
+            kind = self._wanted(view, subscribed, deliveries.queue, base | offset)
             if kind is None:
-                ended.append(base | offset)
+                if not self._held(view, subscribed, base | offset):
+                    ended.append(base | offset)
                 continue
             repeat = attempts is not None and attempts[position] > 1
             item = _Waiting(view, kind, base | offset, repeat)
@@ -236,11 +253,11 @@ class StoredDeliveries:
         self._numbers.pop(consumer, None)
 
     def _wanted(
-        self, view: View, subscribed: Subscribed, queue: int, offset: int
+        self, view: View, subscribed: Subscribed, queue: int, token: int
     ) -> FrameKind | None:
         """What the delivery looks like; None: the client has it, or must not have it."""
-        if self._released and (queue, offset) in self._released:
-            self._released.discard((queue, offset))
+        if self._released and (place := (queue, token & _OFFSET_MASK)) in self._released:
+            self._released.discard(place)
             return None
         inbox = self._inbox
         kind = subscribed.kind
@@ -249,10 +266,26 @@ class StoredDeliveries:
         if view.ttl_ms and view.expired(self._env.clock.wall_ms()):
             return None
         if inbox.overlapping and not subscribed.is_shared:
-            if not inbox.is_first(view):
+            uid = view.uid
+            if self._released_uids is not None and uid in self._released_uids:
                 return None
+            if self._copies is None:
+                self._copies = Copies()
+            # The one asks what has not ended, however many there were since; the other what has.
+            if uid in self._copies or not inbox.is_first(view):
+                return None
+            self._copies.begin(uid, token)
             return inbox.kind_for(view, subscribed)
         return kind
+
+    def _held(self, view: View, subscribed: Subscribed, token: int) -> bool:
+        """Whether what is not wanted is settled later, with a copy that is on its way."""
+        copies = self._copies
+        if copies is None or subscribed.is_shared or view.uid not in copies:
+            return False
+        if copies.hold(view.uid, token):
+            self._note_credit(token)
+        return True
 
     def _wait(self, item: _Waiting) -> None:
         if self._waiting is None:
@@ -283,7 +316,7 @@ class StoredDeliveries:
         counters = self._parts[(token >> _PART_SHIFT) - 1].counters
         if counters is not None:
             counters.count(view.qos_for(kind.qos), view.size_bytes)
-        if self._kept and (kept := self._kept.pop(self._place(token), None)) is not None:
+        if self._kept and (kept := self._take_kept(token)) is not None:
             self._send_again(kept, view, kind, token, waited_ms)
             return
         qos = view.qos_for(kind.qos)
@@ -300,6 +333,14 @@ class StoredDeliveries:
             session.send_frames((frame,), (token,))
             if not qos:
                 ended.append(token)
+
+    def _take_kept(self, token: int) -> notes.Delivery | None:
+        """What an earlier connection sent of that message, by whichever queue it came."""
+        kept = self._kept.pop(self._place(token), None)
+        if kept is None and self._kept_by_uid is not None and (uid := self._uid(token)) is not None:
+            place = self._kept_by_uid.get(uid)
+            kept = self._kept.pop(place, None) if place is not None else None
+        return kept
 
     def _send_again(
         self, kept: notes.Delivery, view: View, kind: FrameKind, token: int, waited_ms: int
@@ -331,9 +372,7 @@ class StoredDeliveries:
             changes: list[notes.Change] = []
             for packet_id, _, token in fresh:
                 self._exchanges[token] = packet_id
-                changes.append(
-                    notes.delivery(packet_id, Progress.EXACTLY_ONCE, *self._place(token))
-                )
+                changes.append(self._note_of(packet_id, Progress.EXACTLY_ONCE, token))
             self._subscriber.note(changes, lambda error: self._noted(fresh, error))
         self._host.write_soon()
 
@@ -363,8 +402,7 @@ class StoredDeliveries:
         self._session.receipts_committed(at_once)
         if noted:
             changes = [
-                notes.delivery(packet_id, Progress.RELEASED, *self._place(token))
-                for packet_id, token in noted
+                self._note_of(packet_id, Progress.RELEASED, token) for packet_id, token in noted
             ]
             self._subscriber.note(changes, lambda error: self._receipts_noted(noted, error))
 
@@ -374,6 +412,8 @@ class StoredDeliveries:
         if error is not None:
             self._fail(ReasonCode.QUOTA_EXCEEDED, error.message)
             return
+        if self._copies is not None:
+            self._settle_copies([token for _, token in noted])
         for part, pairs in self._by_part(noted).items():
             self._env.client.settle(
                 self._parts[part].consumer,
@@ -434,6 +474,13 @@ class StoredDeliveries:
     def _place(self, token: int) -> tuple[int, int]:
         return self._parts[(token >> _PART_SHIFT) - 1].queue, token & _OFFSET_MASK
 
+    def _uid(self, token: int) -> notes.Uid | None:
+        """Of a message that another queue may bring too."""
+        return self._copies.uid_of(token) if self._copies is not None else None
+
+    def _note_of(self, packet_id: int, progress: Progress, token: int) -> notes.Change:
+        return notes.delivery(packet_id, progress, *self._place(token), self._uid(token))
+
     @staticmethod
     def _by_part(noted: Sequence[tuple[int, int]]) -> dict[int, list[tuple[int, int]]]:
         found: dict[int, list[tuple[int, int]]] = {}
@@ -441,7 +488,22 @@ class StoredDeliveries:
             found.setdefault((pair[1] >> _PART_SHIFT) - 1, []).append(pair)
         return found
 
+    def _settle_copies(self, tokens: Sequence[int]) -> None:
+        """What is held with deliveries that have ended is settled before them."""
+        copies = self._copies
+        assert copies is not None
+        by_part: dict[int, list[int]] = {}
+        for token in tokens:
+            for copy in copies.end(token):
+                by_part.setdefault((copy >> _PART_SHIFT) - 1, []).append(copy & _OFFSET_MASK)
+                if copies.returns_credit():
+                    self._note_credit(copy)
+        for part, offsets in by_part.items():
+            self._env.client.settle(self._parts[part].consumer, _ACK, offsets)
+
     def _settle(self, tokens: Sequence[int]) -> None:
+        if self._copies is not None:
+            self._settle_copies(tokens)
         by_part: dict[int, list[int]] = {}
         for token in tokens:
             by_part.setdefault((token >> _PART_SHIFT) - 1, []).append(token & _OFFSET_MASK)
@@ -485,8 +547,6 @@ class StoredDeliveries:
         changes = dict(notes.delivered(packet_id) for packet_id in ended)
         for each in self._session.in_flight():
             if each.qos == 1 and each.token > 0:
-                key, value = notes.delivery(
-                    each.packet_id, Progress.AT_LEAST_ONCE, *self._place(each.token)
-                )
+                key, value = self._note_of(each.packet_id, Progress.AT_LEAST_ONCE, each.token)
                 changes[key] = value
         return list(changes.items())

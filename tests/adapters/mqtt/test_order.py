@@ -195,3 +195,51 @@ async def test_too_many_kept_identifiers_are_forgotten_where_a_message_may_come_
         recorder.ack(each, PacketType.PUBACK if each.qos == 1 else PacketType.PUBREC)
     released = await recorder.next(PacketType.PUBREL)
     assert released[1] == first[3].packet_id
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("filters", [("#", "line/1"), ("line/1", "#"), ("line/1", "line/#", "#")])
+async def test_what_several_filters_match_comes_again_in_its_place_by_whichever_comes_first(
+    place: Broker, filters: tuple[str, ...], qos: int
+) -> None:
+    """After each break another filter's queue may be asked first: none has gone on without the
+    others, and each finds the identifier that a message had.
+    """
+    window = Properties(session_expiry_interval=600, receive_maximum=3)
+    recorder = await place.connect("taker", clean=False, properties=window)
+    await recorder.subscribe(*filters, qos=2)
+    giver = await place.connect("giver")
+    for number in range(7):
+        await giver.publish("line/1", b"%d" % number, qos=qos)
+    sent = [await recorder.next(Publish) for _ in range(3)]
+    assert [each.payload for each in sent] == [b"0", b"1", b"2"]
+    await recorder.nothing()
+    recorder.drop()
+    await place.until_connections(1)
+    recorder = await place.connect("taker", clean=False, properties=window)
+    again = [await recorder.next(Publish) for _ in range(3)]
+    assert [(each.payload, each.packet_id, each.dup) for each in again] == [
+        (each.payload, each.packet_id, True) for each in sent
+    ]
+    await recorder.nothing()
+    recorder.ack(again[0], PacketType.PUBACK if qos == 1 else PacketType.PUBREC)
+    if qos == 2:
+        released = await recorder.next(PacketType.PUBREL)
+        assert released[1] == sent[0].packet_id
+    else:
+        assert (await recorder.next(Publish)).payload == b"3"
+    recorder.drop()
+    await place.until_connections(1)
+    recorder = await place.connect("taker", clean=False, properties=window)
+    got: list[bytes] = []
+    if qos == 2:
+        assert (await recorder.next(PacketType.PUBREL))[1] == sent[0].packet_id
+        recorder.send(Ack(PacketType.PUBCOMP, sent[0].packet_id))
+    while len(got) < 6:
+        packet = await recorder.next()
+        if isinstance(packet, Publish):
+            got.append(packet.payload)
+            recorder.ack(packet, PacketType.PUBACK if qos == 1 else PacketType.PUBREC)
+        else:
+            recorder.send(Ack(PacketType.PUBCOMP, packet[1]))
+    assert got == [b"1", b"2", b"3", b"4", b"5", b"6"]

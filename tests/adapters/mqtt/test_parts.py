@@ -15,7 +15,7 @@ from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.reason_codes import ALLOWED, ReasonCode, carried_by, v3_return_code
 from adapters.mqtt.codec.topic_filter import parse_filter
 from adapters.mqtt.counters import Counters
-from adapters.mqtt.delivery import notes
+from adapters.mqtt.delivery import copies, notes
 from adapters.mqtt.delivery.inbox import RecentUids
 from adapters.mqtt.delivery.notes import Progress
 from adapters.mqtt.environment import Login
@@ -104,6 +104,7 @@ def test_notes_are_read_as_they_were_written() -> None:
         notes.received(0x716F, 9),
         notes.delivery(2, Progress.EXACTLY_ONCE, 1 << 40, 3),
         notes.delivery(0x6971, Progress.RELEASED, 4, 1 << 47),
+        notes.delivery(3, Progress.AT_LEAST_ONCE, 5, 6, (1 << 63, 8)),
         (notes.LIVE_SUBSCRIPTION + b"a/#", b"x"),
         (notes.TOPIC_MEMBERSHIP + b"$share/g/t", b"y"),
     ]
@@ -113,6 +114,7 @@ def test_notes_are_read_as_they_were_written() -> None:
     assert notes.deliveries_of(kept) == [
         notes.Delivery(2, Progress.EXACTLY_ONCE, 1 << 40, 3),
         notes.Delivery(0x6971, Progress.RELEASED, 4, 1 << 47),
+        notes.Delivery(3, Progress.AT_LEAST_ONCE, 5, 6, (1 << 63, 8)),
     ]
     assert notes.subscriptions_of(kept, notes.LIVE_SUBSCRIPTION) == {"a/#": b"x"}
     assert notes.subscriptions_of(kept, notes.TOPIC_MEMBERSHIP) == {"$share/g/t": b"y"}
@@ -167,6 +169,24 @@ def test_only_so_many_uids_are_remembered() -> None:
     assert not recent.is_new((0, RECENT_UIDS_MAX))
     assert not recent.is_new((0, 1))
     assert recent.is_new((0, 0))
+
+
+def test_copies_are_settled_with_the_first_one_and_only_so_many_are_held_without_credit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(copies, "COPIES_HELD_MAX", 2)
+    held, uid = copies.Copies(), (1, 2)
+    assert uid not in held
+    held.begin(uid, 10)
+    assert uid in held
+    assert held.uid_of(10) == uid
+    assert [held.hold(uid, token) for token in (20, 30, 40)] == [True, True, False]
+    assert held.uid_of(20) is None
+    assert held.end(20) == ()
+    assert held.end(10) == [20, 30, 40]
+    assert [held.returns_credit() for _ in range(3)] == [False, False, True]
+    assert uid not in held
+    assert held.end(10) == ()
 
 
 # --- Metering ---------------------------------------------------------------------------------
