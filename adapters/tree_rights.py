@@ -4,9 +4,9 @@ routers and topics: one rule for all protocols.
     into a topic     publish topic:T,  and if the topic is part of the tree  publish tree:T
     out of a topic   consume topic:T,  and if the topic is part of the tree  consume tree:T/#
 
-(Through routers: `adapters.amqp.router_rights`.) So a policy on tree names holds whichever way a
-message takes. Routes are checked when they are made, and not again for each message: whoever makes
-one needs the rights to all that it can carry.
+(Through routers: `adapters.amqp.topology.router_rights`.) So a policy on tree names holds whichever
+way a message takes. Routes are checked when they are made, and not again for each message: whoever
+makes one needs the rights to all that it can carry.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from adapters.amqp import stored as amqp_stored
+from adapters.amqp.messages import stored as amqp_stored
 from adapters.mqtt import stored as mqtt_stored
 from adapters.sqs import stored as sqs_stored
 

@@ -1,15 +1,22 @@
 """The AMQP 0-9-1 adapter: RabbitMQ's dialect of it, over the kernel.
 
-Bytes to values, without I/O: `spec` is the table of methods (on `method_base`), `methods` its
-codec, `fields` holds tables and arrays, `properties` the property block of a message, `frames` the
-envelopes. `errors` is the reply codes and the error table.
+From the wire inwards:
 
-A connection, still without I/O: `connection` is the state machine of one connection (its tables in
-`lifecycle`, its login in `handshake`), `channel` that of one channel; `publishing` and `consuming`
-are their hot paths, `confirms` counts what publishers are told. `topology` declares and binds, with
-`arguments` for what `x-` arguments mean and `names` for how AMQP's names and keys are spelled in
-the kernel; `stored` is AMQP's part of a stored message and `translation` its column of the
-message contract (docs/design/model.md#the-message-contract).
+- `server`: sockets, the clock and tasks, and the adapter as a whole
+- `connection/`: one connection without I/O; its tables are in `lifecycle`
+- `channel/`: one channel: publishing, consuming, confirms, transactions
+- `topology/`: exchanges, queues and bindings
+- `messages/`: a stored message as AMQP sees it
+- `codec/`: methods, tables, properties and frames as bytes
 
-`server` moves bytes. `limits` holds every bound.
+What all of them use:
+
+- `lifecycle`: which method is legal in which state of a connection or channel
+- `handshake`: server properties, login, tuning
+- `environment`: what all connections share, and what they ask of the driver
+- `caller`: on whose behalf a connection asks, and whether it may
+- `names`: how AMQP spells names and keys, and how the kernel does
+- `errors`: reply codes, and the exception that carries one
+- `limits`: every bound, with its reason
+- `figures`: figures of connections, for operators
 """

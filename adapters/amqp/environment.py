@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from adapters.amqp.handshake import AmqpSettings
-    from adapters.amqp.stamps import Stamps
-    from adapters.amqp.topology import Declarations
+    from adapters.amqp.messages.stamps import Stamps
+    from adapters.amqp.topology.declaring import Declarations
     from adapters.base import SignIn, TrafficMeter
     from kernel.api.client import Client, Session
     from kernel.api.origins import Origins

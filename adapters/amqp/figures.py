@@ -10,7 +10,7 @@ from adapters.base import AdapterStatistics
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from adapters.amqp.connection import Connection
+    from adapters.amqp.connection.state_machine import Connection
     from adapters.amqp.environment import Counters
     from adapters.amqp.lifecycle import ConnectionState
 

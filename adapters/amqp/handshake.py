@@ -1,6 +1,6 @@
 """The first words of a connection: server properties, login, and what both sides agree on.
 
-Pure functions over values; `connection.py` calls them in the order of the drawing in
+Pure functions over values; `connection/state_machine.py` calls them in the order of the drawing in
 `lifecycle.py`.
 
 SASL mechanisms: PLAIN (RFC 4616), AMQPLAIN, RabbitMQ's: the content of a field table, without its
@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from adapters.amqp import limits, spec
+from adapters.amqp import limits
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import EMPTY_TABLE, Table, decode_table, text_of
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     COMMAND_INVALID,
@@ -23,7 +25,6 @@ from adapters.amqp.errors import (
     AmqpError,
     LoginRefused,
 )
-from adapters.amqp.fields import EMPTY_TABLE, Table, decode_table, text_of
 from adapters.amqp.names import DEFAULT_VIRTUAL_HOST
 from auth.errors import AuthCode, AuthError
 from auth.principal import DEFAULT_TENANT

@@ -28,11 +28,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
 from adapters.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, AmqpError
 
 if TYPE_CHECKING:
-    from adapters.amqp.method_base import Method
+    from adapters.amqp.codec.method_base import Method
 
 
 class ConnectionState(Enum):

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.amqp import figures
-from adapters.amqp.connection import Connection
+from adapters.amqp.channel.revoking import recheck
+from adapters.amqp.connection.state_machine import Connection
 from adapters.amqp.environment import Counters, Environment
 from adapters.amqp.errors import RESOURCE_ERROR, AmqpError
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.lifecycle import ConnectionState
 from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
-from adapters.amqp.revoking import recheck
-from adapters.amqp.stamps import Stamps
-from adapters.amqp.stored import register_origin
-from adapters.amqp.topology import Declarations
+from adapters.amqp.messages.stamps import Stamps
+from adapters.amqp.messages.stored import register_origin
+from adapters.amqp.topology.declaring import Declarations
 from adapters.base import ListenerAddress
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
 from tests.adapters.amqp.fake_kernel import FakeQueue
 from tests.adapters.amqp.wire import Wire
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from adapters.amqp import properties, spec
-from adapters.amqp.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
-from adapters.amqp.frames import PROTOCOL_HEADER
-from adapters.amqp.methods import encode_method
+from adapters.amqp.channel.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
+from adapters.amqp.codec import properties, spec
+from adapters.amqp.codec.frames import PROTOCOL_HEADER
+from adapters.amqp.codec.methods import encode_method
 from kernel.api.client import ConsumerSpec, Settlement
 from tests.adapters.amqp.fake_kernel import Columns, FakeBatch, FakeClient, FakeConsumer
 from tests.adapters.amqp.wire import CAPABILITIES, Wire, short_field
@@ -79,7 +79,7 @@ def _block(headers: dict[str, int] | None = None) -> bytes:
     fields[properties.CONTENT_TYPE] = short_field("application/octet-stream")
     fields[properties.DELIVERY_MODE] = b"\x02"
     if headers is not None:
-        from adapters.amqp.fields import Table
+        from adapters.amqp.codec.fields import Table
 
         fields[properties.HEADERS] = properties.encode_headers(Table.of(headers))
         fields[properties.MESSAGE_ID] = short_field("x" * 36)

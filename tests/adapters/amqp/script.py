@@ -17,11 +17,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from adapters.amqp import properties, spec
-from adapters.amqp.fields import Field, Table
-from adapters.amqp.frames import PROTOCOL_HEADER, scan
-from adapters.amqp.method_base import METHODS, Method
-from adapters.amqp.methods import encode_method
+from adapters.amqp.codec import properties, spec
+from adapters.amqp.codec.fields import Field, Table
+from adapters.amqp.codec.frames import PROTOCOL_HEADER, scan
+from adapters.amqp.codec.method_base import METHODS, Method
+from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.server import AmqpAdapter, AmqpProtocol
 from tests.adapters.amqp.broker import Logins
 from tests.adapters.amqp.wire import CAPABILITIES, FRAME_MAX, Content, Wire, block_of, methods_of

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import lifecycle, spec
+from adapters.amqp import lifecycle
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.frames import CONTENT_START, encode_content
+from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.errors import (
     CHANNEL_ERROR,
     COMMAND_INVALID,
@@ -15,8 +18,6 @@ from adapters.amqp.errors import (
     PRECONDITION_FAILED,
     UNEXPECTED_FRAME,
 )
-from adapters.amqp.frames import CONTENT_START, encode_content
-from adapters.amqp.methods import encode_method
 from kernel.api.client import Settlement
 from tests.adapters.amqp.wire import Content, Wire, close_of
 

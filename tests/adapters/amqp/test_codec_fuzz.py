@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from adapters.amqp import properties, spec
+from adapters.amqp.codec import properties, spec
+from adapters.amqp.codec.fields import Field, Table
+from adapters.amqp.codec.frames import encode_content, scan
+from adapters.amqp.codec.methods import decode_method, encode_method
 from adapters.amqp.errors import REPLY_NAMES, AmqpError
-from adapters.amqp.fields import Field, Table
-from adapters.amqp.frames import encode_content, scan
-from adapters.amqp.methods import decode_method, encode_method
 from tests.adapters.amqp.wire import short_field
 
 FRAMES = 100_000

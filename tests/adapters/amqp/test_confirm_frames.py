@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.amqp.confirms import ACK_FRAME, ACK_KEY, NACK_KEY, Confirms
+from adapters.amqp.channel.confirms import ACK_FRAME, ACK_KEY, NACK_KEY, Confirms
 
 PUBLISHES_MAX = 40
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import spec
-from adapters.amqp.fields import Table
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import Table
 from adapters.amqp.limits import (
     PUBLISH_BYTES_PAUSE,
 )

@@ -8,12 +8,12 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.amqp import spec
-from adapters.amqp.fields import Table
-from adapters.amqp.frames import HEARTBEAT, PROTOCOL_HEADER
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import Table
+from adapters.amqp.codec.frames import HEARTBEAT, PROTOCOL_HEADER
+from adapters.amqp.codec.method_base import Method
+from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.lifecycle import ConnectionState
-from adapters.amqp.method_base import Method
-from adapters.amqp.methods import encode_method
 from tests.adapters.amqp.test_codec_fuzz import SEED, _damage
 from tests.adapters.amqp.wire import Wire, block_of
 

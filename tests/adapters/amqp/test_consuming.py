@@ -6,7 +6,9 @@ import itertools
 
 import pytest
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import EMPTY_TABLE, Table
+from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     NOT_ALLOWED,
@@ -14,11 +16,9 @@ from adapters.amqp.errors import (
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
 )
-from adapters.amqp.fields import EMPTY_TABLE, Table
 from adapters.amqp.limits import (
     CONSUMERS_PER_CHANNEL_MAX,
 )
-from adapters.amqp.methods import encode_method
 from kernel.api.client import DeleteTopic, PutTopic, Settlement
 from kernel.api.model import DEFAULT_GROUP, Reason, TopicKind, TopicOptions
 from kernel.common.errors import Code, KernelError
@@ -185,7 +185,7 @@ def test_get_answers_one_message_and_how_many_are_left() -> None:
 
 
 def test_unacknowledged_gets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.amqp.channel.UNACKED_PER_CHANNEL_MAX", 2)
+    monkeypatch.setattr("adapters.amqp.channel.open_channel.UNACKED_PER_CHANNEL_MAX", 2)
     wire = Wire().open()
     wire.declare("q")
     fill(wire, 3)

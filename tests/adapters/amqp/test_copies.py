@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import properties, spec
+from adapters.amqp.codec import properties, spec
+from adapters.amqp.codec.fields import Table, encode_table
+from adapters.amqp.codec.properties import COPIES_MAX
 from adapters.amqp.errors import ACCESS_REFUSED, PRECONDITION_FAILED
-from adapters.amqp.fields import Table, encode_table
-from adapters.amqp.properties import COPIES_MAX
-from adapters.amqp.stored import parse_native
+from adapters.amqp.messages.stored import parse_native
 from adapters.tree_rights import PUBLISH_TOPIC, PUBLISH_TREE
 from kernel.api import message as messages
 from kernel.api.message import Message

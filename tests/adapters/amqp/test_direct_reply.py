@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import properties, spec
+from adapters.amqp.codec import properties, spec
+from adapters.amqp.codec.properties import REPLY_TO
 from adapters.amqp.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED
-from adapters.amqp.properties import REPLY_TO
 from tests.adapters.amqp.consuming import deliveries
 from tests.adapters.amqp.wire import FRAME_MAX, Content, Wire, block_of, close_of, stored_in
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import Table
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     NOT_FOUND,
     PRECONDITION_FAILED,
 )
-from adapters.amqp.fields import Table
 from adapters.amqp.names import PREDECLARED
-from adapters.amqp.router_rights import CONSUME_ROUTER, PUBLISH_ROUTER
-from adapters.amqp.topology import (
+from adapters.amqp.topology.declaring import (
     CONFIGURE_ROUTER,
     CONFIGURE_TOPIC,
     INSPECT_ROUTER,
     INSPECT_TOPIC,
 )
+from adapters.amqp.topology.router_rights import CONSUME_ROUTER, PUBLISH_ROUTER
 from adapters.tree_rights import CONSUME_TOPIC, PUBLISH_TOPIC
 from kernel.api.model import (
     AttributesMatch,

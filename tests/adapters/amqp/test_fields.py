@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.amqp.errors import SYNTAX_ERROR, AmqpError
-from adapters.amqp.fields import (
+from adapters.amqp.codec.fields import (
     NESTING_MAX,
     Decimal,
     Field,
@@ -23,6 +22,7 @@ from adapters.amqp.fields import (
     integer_of,
     text_of,
 )
+from adapters.amqp.errors import SYNTAX_ERROR, AmqpError
 
 
 def _integers(tag: str, bits: int, *, signed: bool) -> st.SearchStrategy[Field]:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.amqp import frames
+from adapters.amqp.codec import frames
+from adapters.amqp.codec.frames import HEARTBEAT, encode_content, scan
 from adapters.amqp.errors import FRAME_ERROR, AmqpError
-from adapters.amqp.frames import HEARTBEAT, encode_content, scan
 
 
 def _frame(kind: int, channel: int, payload: bytes) -> bytes:

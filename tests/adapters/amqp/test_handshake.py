@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import EMPTY_TABLE, Table, encode_table, text_of
+from adapters.amqp.codec.frames import HEARTBEAT, PROTOCOL_HEADER, PROTOCOL_HEADER_0_9
+from adapters.amqp.codec.methods import encode_method
+from adapters.amqp.connection.liveness import Liveness, Verdict
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     CHANNEL_ERROR,
@@ -14,12 +18,8 @@ from adapters.amqp.errors import (
     NOT_ALLOWED,
     RESOURCE_ERROR,
 )
-from adapters.amqp.fields import EMPTY_TABLE, Table, encode_table, text_of
-from adapters.amqp.frames import HEARTBEAT, PROTOCOL_HEADER, PROTOCOL_HEADER_0_9
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.lifecycle import ConnectionState
-from adapters.amqp.liveness import Liveness, Verdict
-from adapters.amqp.methods import encode_method
 from auth.errors import AuthCode, AuthError
 from tests.adapters.amqp.broker import Logins
 from tests.adapters.amqp.wire import CAPABILITIES, Wire, close_of

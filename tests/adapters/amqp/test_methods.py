@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import Field, Table, field_of
+from adapters.amqp.codec.method_base import Method
+from adapters.amqp.codec.methods import decode_method, encode_method, short_string
 from adapters.amqp.errors import COMMAND_INVALID, FRAME_ERROR, AmqpError
-from adapters.amqp.fields import Field, Table, field_of
-from adapters.amqp.method_base import Method
-from adapters.amqp.methods import decode_method, encode_method, short_string
 
 _DOMAINS: dict[str, st.SearchStrategy[object]] = {
     "Octet": st.integers(0, 255),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import Table
 from adapters.amqp.errors import PRECONDITION_FAILED
-from adapters.amqp.fields import Table
 from tests.adapters.amqp.wire import Content, Wire, close_of
 
 TIMEOUT_MS = 30_000

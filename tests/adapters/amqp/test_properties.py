@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.amqp import properties
+from adapters.amqp.codec import properties
+from adapters.amqp.codec.fields import Field, Table, encode_table
 from adapters.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, AmqpError
-from adapters.amqp.fields import Field, Table, encode_table
 from tests.adapters.amqp.wire import short_field
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import Table
+from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     CHANNEL_ERROR,
@@ -14,17 +16,15 @@ from adapters.amqp.errors import (
     PRECONDITION_FAILED,
     SYNTAX_ERROR,
 )
-from adapters.amqp.fields import Table
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.limits import (
     HEADS_MAX,
     PROPERTY_BLOCKS_MAX,
     ROUTES_MAX,
 )
-from adapters.amqp.methods import encode_method
-from adapters.amqp.router_rights import PUBLISH_ROUTER
-from adapters.amqp.stamps import HEADER, Stamps
-from adapters.amqp.stored import AMQP_ORIGIN, parse_native
+from adapters.amqp.messages.stamps import HEADER, Stamps
+from adapters.amqp.messages.stored import AMQP_ORIGIN, parse_native
+from adapters.amqp.topology.router_rights import PUBLISH_ROUTER
 from adapters.base import Origin
 from adapters.tree_rights import PUBLISH_TOPIC
 from kernel.api import message

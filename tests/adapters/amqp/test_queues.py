@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import spec
-from adapters.amqp.arguments import QueueDeclaration
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import Field, Table
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     INTERNAL_ERROR,
@@ -13,7 +13,7 @@ from adapters.amqp.errors import (
     PRECONDITION_FAILED,
     RESOURCE_LOCKED,
 )
-from adapters.amqp.fields import Field, Table
+from adapters.amqp.topology.arguments import QueueDeclaration
 from kernel.api.client import PutTopic
 from kernel.api.model import (
     DEFAULT_GROUP,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import Table
 from adapters.amqp.errors import ACCESS_REFUSED
-from adapters.amqp.fields import Table
 from adapters.base import RECHECK_STEP
 from adapters.tree_rights import CONSUME_TOPIC, PUBLISH_TOPIC
 from tests.adapters.amqp.wire import Content, Wire, close_of

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import Table
 from adapters.amqp.errors import (
     INTERNAL_ERROR,
     NOT_FOUND,
 )
-from adapters.amqp.fields import Table
 from adapters.amqp.limits import (
     LOAD_ATTEMPTS_MAX,
 )
-from adapters.amqp.stored import parse_native
+from adapters.amqp.messages.stored import parse_native
 from kernel.common.errors import NotLoaded
 from tests.adapters.amqp.wire import Wire, block_of, close_of, stored_in
 
@@ -64,7 +64,7 @@ def test_headers_match_whatever_the_integers_width_and_behind_other_exchanges() 
     wire.ask(1, spec.ExchangeDeclare(0, "front", "fanout"))
     wire.ask(1, spec.ExchangeDeclare(0, "back", "headers"))
     wire.ask(1, spec.ExchangeBind(0, "back", "front", ""))
-    from adapters.amqp.fields import Field
+    from adapters.amqp.codec.fields import Field
 
     wanted = Table((("n", Field("I", 5)), ("x-match", Field("S", b"any")), ("v", Field("V", None))))
     wire.ask(1, spec.QueueBind(0, "q", "back", "", arguments=wanted))

@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from adapters.amqp import spec
-from adapters.amqp.fields import EMPTY_TABLE
-from adapters.amqp.frames import PROTOCOL_HEADER, scan
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import EMPTY_TABLE
+from adapters.amqp.codec.frames import PROTOCOL_HEADER, scan
+from adapters.amqp.codec.method_base import Method
+from adapters.amqp.codec.methods import decode_method, encode_method
 from adapters.amqp.handshake import AmqpSettings
-from adapters.amqp.method_base import Method
-from adapters.amqp.methods import decode_method, encode_method
 from adapters.amqp.server import AmqpAdapter
 from adapters.base import Adapter, ListenerAddress
 from kernel.store.drivers.system import SystemClock, SystemRandom

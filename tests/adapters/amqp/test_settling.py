@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.errors import (
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
@@ -13,7 +14,6 @@ from adapters.amqp.limits import (
     DELIVERY_BYTES_WINDOW,
     PREFETCH_UNLIMITED,
 )
-from adapters.amqp.methods import encode_method
 from kernel.api.client import Settlement
 from kernel.api.model import Reason
 from tests.adapters.amqp.consuming import consuming, deliveries, fill, queue

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.amqp import limits, spec
+from adapters.amqp import limits
+from adapters.amqp.channel.transaction import MODES, Mode
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.method_base import Method
 from adapters.amqp.errors import INTERNAL_ERROR, NOT_FOUND, PRECONDITION_FAILED
-from adapters.amqp.method_base import Method
-from adapters.amqp.transaction import MODES, Mode
 from kernel.api import atomic
 from kernel.api.client import Settlement
 from kernel.common.errors import Code, KernelError
@@ -257,7 +258,7 @@ def test_the_kernels_transaction_need_not_be_whole() -> None:
 
 
 def test_too_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.amqp.transaction.TRANSACTION_MESSAGES_MAX", 2)
+    monkeypatch.setattr("adapters.amqp.channel.transaction.TRANSACTION_MESSAGES_MAX", 2)
     wire = Wire().open()
     wire.declare("q")
     transactional(wire)
@@ -273,7 +274,7 @@ def test_too_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_bytes_on_all_channels_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.amqp.transaction.TRANSACTION_BYTES_MAX", 1_000)
+    monkeypatch.setattr("adapters.amqp.channel.transaction.TRANSACTION_BYTES_MAX", 1_000)
     wire = Wire().open(channels=2)
     wire.declare("q")
     wire.send(1, spec.TxSelect())
@@ -291,7 +292,7 @@ def test_too_many_bytes_on_all_channels_of_a_connection(monkeypatch: pytest.Monk
 
 
 def test_too_many_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.amqp.transaction.TRANSACTION_DELIVERIES_MAX", 2)
+    monkeypatch.setattr("adapters.amqp.channel.transaction.TRANSACTION_DELIVERIES_MAX", 2)
     wire = consuming(3)
     wire.take()
     transactional(wire)

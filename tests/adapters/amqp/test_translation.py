@@ -7,10 +7,10 @@ import uuid
 import msgspec
 import pytest
 
-from adapters.amqp import properties
-from adapters.amqp.fields import Decimal, Field, Table
-from adapters.amqp.methods import short_string
-from adapters.amqp.stored import (
+from adapters.amqp.codec import properties
+from adapters.amqp.codec.fields import Decimal, Field, Table
+from adapters.amqp.codec.methods import short_string
+from adapters.amqp.messages.stored import (
     AMQP_ORIGIN,
     AmqpOrigin,
     attributes_of,
@@ -19,7 +19,7 @@ from adapters.amqp.stored import (
     parse_native,
     plain_value,
 )
-from adapters.amqp.translation import View, view
+from adapters.amqp.messages.translation import View, view
 from adapters.base import Origin
 from kernel.api import message as messages
 from kernel.api.message import Ext, Flag

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
-from adapters.amqp import properties, spec
-from adapters.amqp.connection import Connection
+from adapters.amqp.channel.revoking import recheck
+from adapters.amqp.codec import properties, spec
+from adapters.amqp.codec.fields import EMPTY_TABLE, Table
+from adapters.amqp.codec.frames import PROTOCOL_HEADER, encode_content, scan
+from adapters.amqp.codec.method_base import Method
+from adapters.amqp.codec.methods import decode_method, encode_method
+from adapters.amqp.connection.state_machine import Connection
 from adapters.amqp.environment import Counters, Environment
-from adapters.amqp.fields import EMPTY_TABLE, Table
-from adapters.amqp.frames import PROTOCOL_HEADER, encode_content, scan
 from adapters.amqp.handshake import AmqpSettings
-from adapters.amqp.method_base import Method
-from adapters.amqp.methods import decode_method, encode_method
-from adapters.amqp.revoking import recheck
-from adapters.amqp.stamps import Stamps
-from adapters.amqp.topology import Declarations
+from adapters.amqp.messages.stamps import Stamps
+from adapters.amqp.topology.declaring import Declarations
 from kernel.api import message
 from tests.adapters.amqp.broker import Logins
 from tests.adapters.amqp.fake_kernel import FakeClient

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
-from adapters.amqp.fields import (
+from adapters.amqp.codec.fields import (
     EMPTY_TABLE,
     Field,
     Table,
@@ -29,6 +28,7 @@ from adapters.amqp.fields import (
     integer_of,
     text_of,
 )
+from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
 from adapters.amqp.limits import DECLARATION_BYTES_MAX
 from adapters.amqp.names import resource, router_key
 from kernel.api.model import DeadLetter, GroupOptions, Overflow, TopicOptions

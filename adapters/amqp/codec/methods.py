@@ -19,15 +19,15 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from adapters.amqp.codec.fields import Table, decode_table, encode_table
+from adapters.amqp.codec.frames import FRAME_METHOD
+from adapters.amqp.codec.spec import METHOD_TABLE
 from adapters.amqp.errors import COMMAND_INVALID, FRAME_ERROR, AmqpError
-from adapters.amqp.fields import Table, decode_table, encode_table
-from adapters.amqp.frames import FRAME_METHOD
-from adapters.amqp.spec import METHOD_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adapters.amqp.method_base import Method
+    from adapters.amqp.codec.method_base import Method
 
 _FRAME_START: Final = struct.Struct(">BHII")
 _INTEGER_SIZES: Final = {"Octet": 1, "Short": 2, "Long": 4, "LongLong": 8}

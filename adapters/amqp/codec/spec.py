@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from adapters.amqp.fields import EMPTY_TABLE, Table
-from adapters.amqp.method_base import (
+from adapters.amqp.codec.fields import EMPTY_TABLE, Table
+from adapters.amqp.codec.method_base import (
     METHODS,
     Bit,
     Long,

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
-from adapters.amqp import spec
-from adapters.amqp.arguments import consumer_timeout_ms, is_quorum
-from adapters.amqp.committing import Committer
-from adapters.amqp.confirms import Confirms
-from adapters.amqp.consuming import Link
-from adapters.amqp.direct_reply import DirectReplies
+from adapters.amqp.channel.committing import Committer
+from adapters.amqp.channel.confirms import Confirms
+from adapters.amqp.channel.consuming import Link
+from adapters.amqp.channel.direct_reply import DirectReplies
+from adapters.amqp.channel.revoking import may_stay, withdrawn
+from adapters.amqp.channel.transaction import Mode, Transaction, next_mode
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import integer_of
+from adapters.amqp.codec.frames import FRAME_HEADER
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     NOT_ALLOWED,
@@ -23,8 +26,6 @@ from adapters.amqp.errors import (
     UNEXPECTED_FRAME,
     AmqpError,
 )
-from adapters.amqp.fields import integer_of
-from adapters.amqp.frames import FRAME_HEADER
 from adapters.amqp.lifecycle import ChannelState
 from adapters.amqp.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
 from adapters.amqp.names import (
@@ -34,9 +35,8 @@ from adapters.amqp.names import (
     is_reply_address,
     resource,
 )
-from adapters.amqp.revoking import may_stay, withdrawn
-from adapters.amqp.topology import named
-from adapters.amqp.transaction import Mode, Transaction, next_mode
+from adapters.amqp.topology.arguments import consumer_timeout_ms, is_quorum
+from adapters.amqp.topology.declaring import named
 from adapters.tree_rights import CONSUME_TOPIC, out_of_topic
 from kernel.api.client import ConsumerSpec, PutTopic, ReceiveSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind
@@ -45,11 +45,11 @@ from metering.counters import measure_slots
 
 if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
-    from adapters.amqp.consuming import Consumers
+    from adapters.amqp.channel.consuming import Consumers
+    from adapters.amqp.channel.publishing import Assembly, Publisher
+    from adapters.amqp.channel.transaction import Delivered
+    from adapters.amqp.codec.method_base import Method
     from adapters.amqp.environment import Environment
-    from adapters.amqp.method_base import Method
-    from adapters.amqp.publishing import Assembly, Publisher
-    from adapters.amqp.transaction import Delivered
     from kernel.api.client import Consumer
 
 TICKET: Final = 1

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from adapters.amqp import properties
-from adapters.amqp.fields import Decimal, Field, Table
+from adapters.amqp.codec import properties
+from adapters.amqp.codec.fields import Decimal, Field, Table
 from adapters.amqp.names import kernel_key
 from adapters.base import Origin
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from adapters.amqp.arguments import ADAPTER_NAME, compare_argument, inequivalent
+from adapters.amqp.codec.fields import EMPTY_TABLE, Table, decode_table, encode_table, text_of
 from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
-from adapters.amqp.fields import EMPTY_TABLE, Table, decode_table, encode_table, text_of
 from adapters.amqp.limits import DECLARATION_BYTES_MAX
+from adapters.amqp.messages.stored import plain_value
 from adapters.amqp.names import PREDECLARED, TREE, resource, router_key
-from adapters.amqp.stored import plain_value
+from adapters.amqp.topology.arguments import ADAPTER_NAME, compare_argument, inequivalent
 from kernel.api.model import AttributesMatch, Match, Route, RouterOptions
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.frames import encode_content
+from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.errors import NO_ROUTE, REPLY_NAMES
-from adapters.amqp.frames import encode_content
 from adapters.amqp.lifecycle import ChannelState
-from adapters.amqp.methods import encode_method
 
 if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
-    from adapters.amqp.channel import Channel
+    from adapters.amqp.channel.open_channel import Channel
+    from adapters.amqp.channel.targets import Target
     from adapters.amqp.environment import Environment, Host
-    from adapters.amqp.targets import Target
     from kernel.api.client import Destinations
 
 Kept = tuple["Channel", "Target", bytes, bytes]

@@ -24,24 +24,24 @@ import struct
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, cast
 
-from adapters.amqp.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
-from adapters.amqp.frames import (
+from adapters.amqp.channel.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
+from adapters.amqp.channel.patience import Patiences
+from adapters.amqp.codec.frames import (
     CLASS_BASIC,
     ENVELOPE_BYTES,
     FRAME_END,
     HEAD,
     encode_content,
 )
+from adapters.amqp.codec.methods import encode_method, short_string
+from adapters.amqp.codec.spec import BasicCancel
 from adapters.amqp.limits import (
     DELIVERY_BYTES_FIRST_GUESS,
     DELIVERY_BYTES_WINDOW,
     PREFETCH_UNLIMITED,
 )
-from adapters.amqp.methods import encode_method, short_string
-from adapters.amqp.patience import Patiences
-from adapters.amqp.spec import BasicCancel
-from adapters.amqp.stored import ROUTE_LENGTH_BYTES
-from adapters.amqp.translation import view
+from adapters.amqp.messages.stored import ROUTE_LENGTH_BYTES
+from adapters.amqp.messages.translation import view
 from adapters.base import Origin
 from kernel.api.client import Settlement
 from kernel.api.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
@@ -52,7 +52,7 @@ from metering.counters import measure_slots, units_4k
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from adapters.amqp.channel import Channel
+    from adapters.amqp.channel.open_channel import Channel
     from adapters.amqp.environment import Environment, Host
     from adapters.base import DeliveryCounter
     from kernel.api.client import Consumer, Deliveries

@@ -25,8 +25,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from adapters.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, AmqpError
-from adapters.amqp.fields import (
+from adapters.amqp.codec.fields import (
     EMPTY_TABLE,
     Field,
     Table,
@@ -36,6 +35,7 @@ from adapters.amqp.fields import (
     encode_table,
     integer_of,
 )
+from adapters.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, AmqpError
 from adapters.amqp.names import DIRECT_REPLY_TO
 
 # Places of the properties in what `split` returns.

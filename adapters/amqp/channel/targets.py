@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from adapters.amqp import properties
+from adapters.amqp.channel.returns import may_be_for_nobody
+from adapters.amqp.codec import properties
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     FRAME_ERROR,
@@ -18,12 +19,11 @@ from adapters.amqp.errors import (
     NOT_IMPLEMENTED,
     AmqpError,
 )
-from adapters.amqp.exchanges import needs_attributes
 from adapters.amqp.limits import ROUTES_MAX
+from adapters.amqp.messages.stored import attributes_of, native_prefix
 from adapters.amqp.names import PREDECLARED, is_reply_address, resource, router_key
-from adapters.amqp.returns import may_be_for_nobody
-from adapters.amqp.router_rights import PUBLISH_ROUTER, names_topic, through
-from adapters.amqp.stored import attributes_of, native_prefix
+from adapters.amqp.topology.exchanges import needs_attributes
+from adapters.amqp.topology.router_rights import PUBLISH_ROUTER, names_topic, through
 from adapters.tree_rights import PUBLISH_TOPIC, into_topic
 from kernel.common.errors import Code, KernelError, NotLoaded
 from kernel.routing.destinations import united
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from adapters.amqp.caller import Caller
-    from adapters.amqp.stamps import Stamp
+    from adapters.amqp.messages.stamps import Stamp
     from kernel.api.client import Client, Destinations
     from kernel.api.model import TopicInfo
     from kernel.routing.destinations import Found

@@ -26,7 +26,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
 from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
 from adapters.amqp.limits import (
     TRANSACTION_BYTES_MAX,
@@ -36,9 +36,9 @@ from adapters.amqp.limits import (
 from kernel.api.message import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from adapters.amqp.method_base import Method
-    from adapters.amqp.stamps import Stamp
-    from adapters.amqp.targets import Target
+    from adapters.amqp.channel.targets import Target
+    from adapters.amqp.codec.method_base import Method
+    from adapters.amqp.messages.stamps import Stamp
     from kernel.api.client import Consumer, Settlement
 
 Delivered = dict[int, tuple["Consumer", int]]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from adapters.amqp.codec.spec import BasicCancel
 from adapters.amqp.errors import ACCESS_REFUSED, CONNECTION_FORCED, AmqpError
 from adapters.amqp.lifecycle import ChannelState
 from adapters.amqp.names import resource
-from adapters.amqp.spec import BasicCancel
 from adapters.base import RECHECK_STEP
 from adapters.tree_rights import allowed, out_of_topic
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from adapters.amqp.caller import Caller
-    from adapters.amqp.channel import Channel
-    from adapters.amqp.connection import Connection
-    from adapters.amqp.consuming import Link
+    from adapters.amqp.channel.consuming import Link
+    from adapters.amqp.channel.open_channel import Channel
+    from adapters.amqp.connection.state_machine import Connection
     from adapters.amqp.environment import Counters
 
 USER_GONE: Final = "the user was removed, disabled or signed out"

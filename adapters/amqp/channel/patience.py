@@ -15,8 +15,8 @@ from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
 from adapters.amqp.lifecycle import ChannelState
 
 if TYPE_CHECKING:
-    from adapters.amqp.channel import Channel
-    from adapters.amqp.consuming import Link
+    from adapters.amqp.channel.consuming import Link
+    from adapters.amqp.channel.open_channel import Channel
 
 STEPS: Final = 60
 """Looks that are remembered of a timeout: 30 s of precision for RabbitMQ's usual 30 minutes."""

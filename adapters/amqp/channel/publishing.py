@@ -18,15 +18,13 @@ import itertools
 import struct
 from typing import TYPE_CHECKING, Final, cast
 
-from adapters.amqp import spec
-from adapters.amqp.confirms import Segment
-from adapters.amqp.direct_reply import block_of
-from adapters.amqp.errors import (
-    FRAME_ERROR,
-    PRECONDITION_FAILED,
-    AmqpError,
-)
-from adapters.amqp.frames import (
+from adapters.amqp.channel.confirms import Segment
+from adapters.amqp.channel.direct_reply import block_of
+from adapters.amqp.channel.returns import Returns, may_be_for_nobody
+from adapters.amqp.channel.targets import Head, Target, Targets
+from adapters.amqp.channel.transaction import Message, Room
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.frames import (
     CLASS_BASIC,
     CONTENT_HEAD,
     CONTENT_HEAD_BYTES,
@@ -37,17 +35,19 @@ from adapters.amqp.frames import (
     FRAME_HEADER,
     HEAD,
 )
+from adapters.amqp.codec.methods import decode_method
+from adapters.amqp.errors import (
+    FRAME_ERROR,
+    PRECONDITION_FAILED,
+    AmqpError,
+)
 from adapters.amqp.limits import (
     CHANNEL_ASSEMBLY_BYTES_MAX,
     HEADS_MAX,
     PUBLISH_BYTES_PAUSE,
     PUBLISH_BYTES_RESUME,
 )
-from adapters.amqp.methods import decode_method
-from adapters.amqp.returns import Returns, may_be_for_nobody
-from adapters.amqp.stamps import HEADER, Stamp
-from adapters.amqp.targets import Head, Target, Targets
-from adapters.amqp.transaction import Message, Room
+from adapters.amqp.messages.stamps import HEADER, Stamp
 from adapters.chunks import keep_chunk
 from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import KernelError, NotLoaded
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from adapters.amqp.caller import Caller
-    from adapters.amqp.channel import Channel
+    from adapters.amqp.channel.open_channel import Channel
+    from adapters.amqp.channel.returns import Kept
     from adapters.amqp.environment import Environment, Host
-    from adapters.amqp.returns import Kept
     from kernel.api.client import Destinations, PublishBatch, PublishSink
 
 Routed = tuple[Message, "Destinations | None"]

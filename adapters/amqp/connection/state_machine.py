@@ -20,10 +20,24 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from adapters.amqp import handshake, limits, spec
+from adapters.amqp import handshake, limits
 from adapters.amqp.caller import Caller
-from adapters.amqp.channel import Channel, ChannelMethods
-from adapters.amqp.consuming import Consumers
+from adapters.amqp.channel.consuming import Consumers
+from adapters.amqp.channel.open_channel import Channel, ChannelMethods
+from adapters.amqp.channel.publishing import Publisher
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.frames import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    HEARTBEAT,
+    PROTOCOL_HEADER,
+)
+from adapters.amqp.codec.methods import decode_method, encode_method
+from adapters.amqp.connection.liveness import Liveness, Verdict
+from adapters.amqp.connection.operations import Operation, Operations
+from adapters.amqp.connection.reader import Reader
 from adapters.amqp.errors import (
     CHANNEL_ERROR,
     CONNECTION_FORCED,
@@ -34,14 +48,6 @@ from adapters.amqp.errors import (
     AmqpError,
     LoginRefused,
 )
-from adapters.amqp.frames import (
-    FRAME_BODY,
-    FRAME_HEADER,
-    FRAME_HEARTBEAT,
-    FRAME_METHOD,
-    HEARTBEAT,
-    PROTOCOL_HEADER,
-)
 from adapters.amqp.handshake import Agreement, ClientFeatures
 from adapters.amqp.lifecycle import (
     ChannelState,
@@ -50,16 +56,11 @@ from adapters.amqp.lifecycle import (
     channel_step,
     connection_step,
 )
-from adapters.amqp.liveness import Liveness, Verdict
-from adapters.amqp.methods import decode_method, encode_method
-from adapters.amqp.operations import Operation, Operations
-from adapters.amqp.publishing import Publisher
-from adapters.amqp.reader import Reader
 from auth.errors import AuthError
 
 if TYPE_CHECKING:
+    from adapters.amqp.codec.method_base import Method
     from adapters.amqp.environment import Environment, Host
-    from adapters.amqp.method_base import Method
     from adapters.base import Rights
     from kernel.api.client import PublishBatch, Session
 

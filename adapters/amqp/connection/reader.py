@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from adapters.amqp.confirms import ACK_KEY
-from adapters.amqp.errors import AmqpError, from_kernel
-from adapters.amqp.frames import (
+from adapters.amqp.channel.confirms import ACK_KEY
+from adapters.amqp.channel.publishing import METHOD_START, PUBLISH_KEY
+from adapters.amqp.codec.frames import (
     FRAME_END,
     FRAME_METHOD,
     HEAD,
@@ -21,16 +21,16 @@ from adapters.amqp.frames import (
     bad_end,
     check_head,
 )
+from adapters.amqp.errors import AmqpError, from_kernel
 from adapters.amqp.limits import HANDSHAKE_FRAME_MAX, HELD_BYTES_PAUSE
-from adapters.amqp.publishing import METHOD_START, PUBLISH_KEY
 from adapters.chunks import keep_chunk
 from kernel.common.errors import KernelError, NotLoaded
 
 if TYPE_CHECKING:
-    from adapters.amqp.channel import Channel
-    from adapters.amqp.consuming import Consumers
+    from adapters.amqp.channel.consuming import Consumers
+    from adapters.amqp.channel.open_channel import Channel
+    from adapters.amqp.channel.publishing import Publisher
     from adapters.amqp.environment import Host
-    from adapters.amqp.publishing import Publisher
 
 _PROTOCOL_HEADER_BYTES: Final = len(PROTOCOL_HEADER)
 _METHOD_START_BYTES: Final = 11

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from adapters.amqp import properties
+from adapters.amqp.codec import properties
 from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
 from adapters.amqp.limits import PROPERTY_BLOCK_BYTES_MAX, PROPERTY_BLOCKS_MAX
 from adapters.base import Origin
@@ -17,7 +17,7 @@ from kernel.api import message
 from kernel.api.message import Ext, Flag
 
 if TYPE_CHECKING:
-    from adapters.amqp.fields import Table
+    from adapters.amqp.codec.fields import Table
 
 HEADER: Final = struct.Struct("<4sIIIQQQ32s")
 """`kernel.api.message.HEADER` with its beginning and end as the bytes that a `Stamp` holds: packing

@@ -17,16 +17,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from adapters.amqp import arguments, exchanges, spec
 from adapters.amqp.caller import Caller
+from adapters.amqp.codec import spec
+from adapters.amqp.codec.fields import text_of
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     NOT_FOUND,
     PRECONDITION_FAILED,
     AmqpError,
 )
-from adapters.amqp.exchanges import ExchangeDeclaration
-from adapters.amqp.fields import text_of
 from adapters.amqp.names import (
     PREDECLARED,
     check_name,
@@ -37,7 +36,9 @@ from adapters.amqp.names import (
     resource,
     router_key,
 )
-from adapters.amqp.router_rights import (
+from adapters.amqp.topology import arguments, exchanges
+from adapters.amqp.topology.exchanges import ExchangeDeclaration
+from adapters.amqp.topology.router_rights import (
     CONSUME_ROUTER,
     PUBLISH_ROUTER,
     keys_of,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from adapters.amqp.channel import Channel
+    from adapters.amqp.channel.open_channel import Channel
 
 ACK_FRAME: Final = struct.Struct(">BHIIQBB")
 """A whole basic.ack, or basic.nack: head, method key, delivery tag, bits, frame end."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adapters.amqp import properties, spec
+from adapters.amqp.codec import properties, spec
 from adapters.amqp.errors import NOT_FOUND, PRECONDITION_FAILED, AmqpError
 from adapters.amqp.names import (
     DIRECT_REPLY_TO,
@@ -35,9 +35,9 @@ from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOption
 
 if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
-    from adapters.amqp.channel import Channel
+    from adapters.amqp.channel.open_channel import Channel
     from adapters.amqp.environment import Environment
-    from adapters.amqp.stamps import OfSender
+    from adapters.amqp.messages.stamps import OfSender
 
 
 class DirectReplies:

@@ -18,8 +18,8 @@ from kernel.common.errors import KernelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from adapters.amqp.codec.method_base import Method
     from adapters.amqp.environment import Host
-    from adapters.amqp.method_base import Method
 
 
 class Operation(NamedTuple):

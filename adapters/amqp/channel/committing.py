@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adapters.amqp import spec
+from adapters.amqp.codec import spec
 from adapters.amqp.errors import INTERNAL_ERROR, PRECONDITION_FAILED, AmqpError, from_kernel
 from adapters.amqp.limits import LOAD_ATTEMPTS_MAX
 from kernel.api import atomic
@@ -23,12 +23,12 @@ from kernel.common.errors import KernelError, NotLoaded
 
 if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
-    from adapters.amqp.channel import Channel
-    from adapters.amqp.consuming import Consumers
+    from adapters.amqp.channel.consuming import Consumers
+    from adapters.amqp.channel.open_channel import Channel
+    from adapters.amqp.channel.publishing import Publisher, Routed
+    from adapters.amqp.channel.transaction import Message, Transaction
+    from adapters.amqp.codec.method_base import Method
     from adapters.amqp.environment import Environment
-    from adapters.amqp.method_base import Method
-    from adapters.amqp.publishing import Publisher, Routed
-    from adapters.amqp.transaction import Message, Transaction
     from kernel.api.client import Consumer, Settlement
 
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 import msgspec
 
-from adapters.amqp import properties
+from adapters.amqp.codec import properties
+from adapters.amqp.codec.fields import Field, PlainValue, Table, field_of
+from adapters.amqp.codec.methods import short_string
 from adapters.amqp.errors import cut_text
-from adapters.amqp.fields import Field, PlainValue, Table, field_of
-from adapters.amqp.methods import short_string
+from adapters.amqp.messages.stored import SHARED_PROPERTIES, parse_native
 from adapters.amqp.names import amqp_key
-from adapters.amqp.stored import SHARED_PROPERTIES, parse_native
 from adapters.base import Origin
 from kernel.api import message as messages
 from kernel.api.message import TTL_AT_ONCE, Ext, Flag, Message
