@@ -12,10 +12,10 @@ import gateway
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.server import AmqpAdapter
 from adapters.base import ListenerAddress
+from adapters.mqtt.access.plugins import load_plugins
+from adapters.mqtt.access.sign_in import StoreSignIn
 from adapters.mqtt.environment import MqttSettings
-from adapters.mqtt.plugins import load_plugins
 from adapters.mqtt.server import MqttAdapter
-from adapters.mqtt.sign_in import StoreSignIn
 from adapters.sqs.server import SqsAdapter
 from adapters.sqs.settings import SqsSettings
 from auth.principal import SignInMode

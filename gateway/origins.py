@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from adapters.amqp.messages import stored as amqp_stored
-from adapters.mqtt import stored as mqtt_stored
+from adapters.mqtt.messages import stored as mqtt_stored
 from adapters.sqs import stored as sqs_stored
 
 if TYPE_CHECKING:

@@ -16,14 +16,24 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import Origin
-from adapters.mqtt import notes
-from adapters.mqtt.client_ids import subscriber_name
+from adapters.mqtt.access.refusals import reason_of, sign_in_reason
+from adapters.mqtt.access.rights import USE_CLIENT, may_have
 from adapters.mqtt.codec.errors import LocalProtocolError
 from adapters.mqtt.codec.packet_types import MQTT_3_1_1, MQTT_5
 from adapters.mqtt.codec.packets import PublishRun
 from adapters.mqtt.codec.reason_codes import ReasonCode
+from adapters.mqtt.delivery import notes
+from adapters.mqtt.delivery.inbox import LIVE_TOKEN, Inbox
+from adapters.mqtt.delivery.stored_deliveries import StoredDeliveries
+from adapters.mqtt.delivery.system_topics import state_of
 from adapters.mqtt.environment import Login
-from adapters.mqtt.events import (
+from adapters.mqtt.limits import SESSION_EXPIRY_NEVER
+from adapters.mqtt.messages.stored import publisher_hash, will_slot
+from adapters.mqtt.requests.publishing import PUBLISH_TREE, Publisher
+from adapters.mqtt.requests.subscribe import Requests
+from adapters.mqtt.session.client_ids import subscriber_name
+from adapters.mqtt.session.client_session import Session
+from adapters.mqtt.session.events import (
     AuthenticationReceived,
     ConnectionClosed,
     ConnectReceived,
@@ -32,18 +42,8 @@ from adapters.mqtt.events import (
     Event,
     PublishesReleased,
 )
-from adapters.mqtt.handshake import Welcome
-from adapters.mqtt.inbox import LIVE_TOKEN, Inbox
-from adapters.mqtt.limits import SESSION_EXPIRY_NEVER
-from adapters.mqtt.publishing import PUBLISH_TREE, Publisher
-from adapters.mqtt.refusals import reason_of, sign_in_reason
-from adapters.mqtt.requests import Requests
-from adapters.mqtt.rights import USE_CLIENT, may_have
-from adapters.mqtt.session import Session
-from adapters.mqtt.states import ConnectionState
-from adapters.mqtt.stored import publisher_hash, will_slot
-from adapters.mqtt.stored_deliveries import StoredDeliveries
-from adapters.mqtt.system_topics import state_of
+from adapters.mqtt.session.handshake import Welcome
+from adapters.mqtt.session.states import ConnectionState
 from auth.errors import AuthError
 from auth.principal import PrincipalKind
 from kernel.api.tree import SubscriberSpec, Will
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from adapters.base import Rights
     from adapters.mqtt.codec.packets import Connect
     from adapters.mqtt.codec.packets import Will as GivenWill
+    from adapters.mqtt.delivery.system_topics import Tenant
     from adapters.mqtt.environment import Environment, Host
-    from adapters.mqtt.system_topics import Tenant
     from kernel.api.client import Session as KernelSession
     from kernel.api.tree import Subscriber
     from kernel.common.ids import SessionId

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from adapters.base import Rights
-    from adapters.mqtt.closings import Closings
     from adapters.mqtt.codec.topic_names import TopicNames
-    from adapters.mqtt.live import LiveRouter
-    from adapters.mqtt.stored import NamesKnown
-    from adapters.mqtt.system_topics import Figures
-    from adapters.mqtt.traffic import TrafficBook
+    from adapters.mqtt.delivery.system_topics import Figures
+    from adapters.mqtt.messages.stored import NamesKnown
+    from adapters.mqtt.reporting.closings import Closings
+    from adapters.mqtt.reporting.traffic import TrafficBook
+    from adapters.mqtt.subscriptions.live import LiveRouter
     from kernel.api.client import Client
     from kernel.api.tree import Tree
     from kernel.common.ports import Clock, Random

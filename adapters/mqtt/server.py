@@ -14,16 +14,16 @@ from adapters.base import AdapterStatistics
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.mqtt.client_connection import ClientConnection
-from adapters.mqtt.closings import Closings
 from adapters.mqtt.codec.topic_names import TopicNames
+from adapters.mqtt.delivery.system_topics import Connected, Figures
 from adapters.mqtt.environment import Counters, Environment, MqttSettings
 from adapters.mqtt.limits import TURN_BYTES, WHEEL_TICK_MS
-from adapters.mqtt.live import LiveRouter
-from adapters.mqtt.stored import NamesKnown, register_origin
-from adapters.mqtt.system_topics import Connected, Figures
-from adapters.mqtt.traffic import ConnectionTraffic, TrafficBook
-from adapters.mqtt.websocket import WebSocket
-from adapters.mqtt.wheel import TimingWheel
+from adapters.mqtt.messages.stored import NamesKnown, register_origin
+from adapters.mqtt.reporting.closings import Closings
+from adapters.mqtt.reporting.traffic import ConnectionTraffic, TrafficBook
+from adapters.mqtt.subscriptions.live import LiveRouter
+from adapters.mqtt.transport.websocket import WebSocket
+from adapters.mqtt.transport.wheel import TimingWheel
 from adapters.transport import Listeners, StreamProtocol, Tasks
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from adapters.base import ListenerAddress, TrafficMeter
     from adapters.moving import ConsumersByKey
+    from adapters.mqtt.delivery.system_topics import Tenant
     from adapters.mqtt.environment import MqttSignIn
-    from adapters.mqtt.system_topics import Tenant
     from kernel.api.client import Client
     from kernel.common.ports import Clock, Random
 

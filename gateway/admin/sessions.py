@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 from starlette.routing import Route
 
-from adapters.mqtt.client_ids import subscriber_name
+from adapters.mqtt.session.client_ids import subscriber_name
 from gateway.admin.callers import caller_of
 from gateway.admin.requests import nothing, path_name
 from kernel.common.errors import Code, KernelError

@@ -20,10 +20,10 @@ STILL_CIRCLES = (
         "adapters.amqp.connection.state_machine"
     ),
     (
-        "adapters.mqtt.closings adapters.mqtt.environment adapters.mqtt.inbox "
-        "adapters.mqtt.system_topics"
+        "adapters.mqtt.delivery.inbox adapters.mqtt.delivery.system_topics "
+        "adapters.mqtt.environment adapters.mqtt.reporting.closings"
     ),
-    "adapters.mqtt.live adapters.mqtt.subscription",
+    "adapters.mqtt.subscriptions.live adapters.mqtt.subscriptions.subscription",
     "adapters.rocketmq.environment adapters.rocketmq.transactions",
     (
         "adapters.sqs.attempts adapters.sqs.delivered adapters.sqs.environment "

@@ -9,10 +9,10 @@ from adapters.mqtt.codec.encoder import encode
 from adapters.mqtt.codec.packets import AckRun, Auth, Connect, Publish, PublishRun
 from adapters.mqtt.codec.topic_names import TopicNames
 from adapters.mqtt.config import SessionConfig
-from adapters.mqtt.events import ConnectReceived
-from adapters.mqtt.handshake import Welcome
 from adapters.mqtt.limits import PACKET_BYTES_MAX
-from adapters.mqtt.session import Session
+from adapters.mqtt.session.client_session import Session
+from adapters.mqtt.session.events import ConnectReceived
+from adapters.mqtt.session.handshake import Welcome
 
 NOW_MS = 1_000_000
 NAMES = TopicNames()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import structlog.testing
 
-from adapters.mqtt.closings import LINES_MAX, REASONS, CloseReason
+from adapters.mqtt.access.refusals import AUTH_REASONS, KERNEL_REASONS
 from adapters.mqtt.codec.packets import Connack, Disconnect
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.refusals import AUTH_REASONS, KERNEL_REASONS
+from adapters.mqtt.reporting.closings import LINES_MAX, REASONS, CloseReason
 from adapters.refused import LINES_MAX as REFUSED_LINES_MAX
 from tests.adapters.mqtt.broker import Broker
 

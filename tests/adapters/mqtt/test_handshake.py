@@ -22,11 +22,11 @@ from adapters.mqtt.codec.packets import (
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
-from adapters.mqtt.events import ConnectionClosed, ConnectReceived, Initiator
-from adapters.mqtt.handshake import Welcome
 from adapters.mqtt.limits import HELD_BYTES_MAX, HELD_BYTES_PAUSE
-from adapters.mqtt.session import Session
-from adapters.mqtt.states import ConnectionState
+from adapters.mqtt.session.client_session import Session
+from adapters.mqtt.session.events import ConnectionClosed, ConnectReceived, Initiator
+from adapters.mqtt.session.handshake import Welcome
+from adapters.mqtt.session.states import ConnectionState
 from tests.adapters.mqtt.support import (
     NAMES,
     NOW_MS,

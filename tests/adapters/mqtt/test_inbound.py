@@ -13,7 +13,7 @@ from adapters.mqtt.codec.packets import Ack, Connect, Disconnect, Publish, Publi
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
-from adapters.mqtt.events import ConnectionClosed, PublishesReleased
+from adapters.mqtt.session.events import ConnectionClosed, PublishesReleased
 from tests.adapters.mqtt.support import LEVELS, NOW_MS, connected, publish, said
 
 PUBACK, PUBREC, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.mqtt import filter_table
 from adapters.mqtt.client_connection import ClientConnection
 from adapters.mqtt.codec.encoder import encode
 from adapters.mqtt.codec.packets import (
@@ -30,11 +29,12 @@ from adapters.mqtt.codec.packets import (
 )
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
+from adapters.mqtt.codec.topic_filter import parse_filter
 from adapters.mqtt.environment import MqttSettings
-from adapters.mqtt.filter_table import FilterTable
 from adapters.mqtt.limits import TURN_BYTES
-from adapters.mqtt.subscription import Options, Subscribed, Way, overlaps
-from adapters.mqtt.topic_filter import parse_filter
+from adapters.mqtt.subscriptions import filter_table
+from adapters.mqtt.subscriptions.filter_table import FilterTable
+from adapters.mqtt.subscriptions.subscription import Options, Subscribed, Way, overlaps
 from auth.rules import Action, Kind, permission
 from kernel.api.client import Client
 from tests.adapters.mqtt.broker import Broker, WireClient, serving, serving_over

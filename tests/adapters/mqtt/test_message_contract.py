@@ -14,8 +14,8 @@ from adapters.base import Origin
 from adapters.mqtt.codec.packets import Disconnect, Publish
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.stored import MQTT_ORIGIN
-from adapters.mqtt.views import text_of_value, uid_text
+from adapters.mqtt.messages.stored import MQTT_ORIGIN
+from adapters.mqtt.messages.views import text_of_value, uid_text
 from adapters.tree_rights import CONSUME_TOPIC
 from kernel.api import message as messages
 from kernel.api.client import PublishBatch, PutTopic

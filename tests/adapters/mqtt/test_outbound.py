@@ -11,9 +11,9 @@ from adapters.mqtt.codec.packets import Ack, Connect, Publish
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
-from adapters.mqtt.events import DeliveriesCompleted, DeliveriesReceived
-from adapters.mqtt.handshake import Welcome
-from adapters.mqtt.outbound import InFlight, Sent
+from adapters.mqtt.session.events import DeliveriesCompleted, DeliveriesReceived
+from adapters.mqtt.session.handshake import Welcome
+from adapters.mqtt.session.outbound import InFlight, Sent
 from tests.adapters.mqtt.support import LEVELS, NOW_MS, asking, connected, said
 
 PUBACK, PUBREC, PUBREL, PUBCOMP = (

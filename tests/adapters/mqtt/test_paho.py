@@ -15,7 +15,8 @@ from adapters.mqtt.codec.packets import PublishRun
 from adapters.mqtt.codec.properties import parse_publish_properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
-from adapters.mqtt.events import (
+from adapters.mqtt.session.client_session import Session
+from adapters.mqtt.session.events import (
     ConnectionClosed,
     ConnectReceived,
     DeliveriesReceived,
@@ -23,8 +24,7 @@ from adapters.mqtt.events import (
     SubscribeReceived,
     UnsubscribeReceived,
 )
-from adapters.mqtt.handshake import Welcome
-from adapters.mqtt.session import Session
+from adapters.mqtt.session.handshake import Welcome
 from tests.adapters.mqtt.support import LEVELS, NAMES, NOW_MS
 
 

@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from adapters.mqtt import notes
+from adapters.mqtt.access.refusals import AUTH_REASONS, KERNEL_REASONS
+from adapters.mqtt.access.sign_in import StoreSignIn
 from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.reason_codes import ALLOWED, ReasonCode, carried_by, v3_return_code
+from adapters.mqtt.codec.topic_filter import parse_filter
+from adapters.mqtt.delivery import notes
+from adapters.mqtt.delivery.inbox import RecentUids
+from adapters.mqtt.delivery.notes import Progress
 from adapters.mqtt.environment import Counters, Login
-from adapters.mqtt.inbox import RecentUids
 from adapters.mqtt.limits import RECENT_UIDS_MAX
-from adapters.mqtt.notes import Progress
-from adapters.mqtt.refusals import AUTH_REASONS, KERNEL_REASONS
-from adapters.mqtt.sign_in import StoreSignIn
-from adapters.mqtt.subscription import Options, decode_options, overlaps
-from adapters.mqtt.topic_filter import parse_filter
-from adapters.mqtt.wheel import TimingWheel
+from adapters.mqtt.subscriptions.subscription import Options, decode_options, overlaps
+from adapters.mqtt.transport.wheel import TimingWheel
 from auth.errors import AuthCode, AuthError
 from kernel.common.errors import Code
 from tests.adapters.mqtt.broker import serving

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pwdlib import PasswordHash
 
+from adapters.mqtt.access.plugins import PluginSignIn, PluginsUnusable, load_plugins
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.environment import Login
-from adapters.mqtt.plugins import PluginSignIn, PluginsUnusable, load_plugins
 from auth.errors import AuthCode, AuthError
 from tests.adapters.mqtt.broker import serving
 

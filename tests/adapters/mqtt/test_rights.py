@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
+from adapters.mqtt.access.sign_in import StoreSignIn
 from adapters.mqtt.codec.packets import Connack, Disconnect
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.sign_in import StoreSignIn
 from kernel.api.client import Client, PutTopic
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicOptions
 from kernel.api.tree import SubscriberSpec, Subscription

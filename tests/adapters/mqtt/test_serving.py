@@ -11,7 +11,7 @@ from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.environment import MqttSettings
-from adapters.mqtt.publishing import PUBLISH_TREE
+from adapters.mqtt.requests.publishing import PUBLISH_TREE
 from adapters.tree_rights import CONSUME_TREE
 from tests.adapters.mqtt.broker import Broker, WireClient, serving
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mqtt.client_ids import subscriber_name
 from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.packets import (
     Ack,
@@ -24,6 +23,7 @@ from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.environment import MqttSettings
 from adapters.mqtt.limits import TURN_BYTES
+from adapters.mqtt.session.client_ids import subscriber_name
 from adapters.tree_rights import CONSUME_TREE
 from auth.errors import AuthCode, AuthError
 from tests.adapters.mqtt.broker import Broker, WireClient, serving

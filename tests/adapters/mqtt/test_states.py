@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.mqtt.codec.packet_types import PacketType
-from adapters.mqtt.states import (
+from adapters.mqtt.session.states import (
     ON_AUTH_RECEIVED,
     ON_AUTH_SENT,
     ON_INCOMING,

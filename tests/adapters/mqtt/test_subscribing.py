@@ -17,7 +17,7 @@ from adapters.mqtt.codec.packets import (
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
-from adapters.mqtt.events import SubscribeReceived, UnsubscribeReceived
+from adapters.mqtt.session.events import SubscribeReceived, UnsubscribeReceived
 from tests.adapters.mqtt.support import LEVELS, NOW_MS, connected, said
 
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from adapters.mqtt import system_topics
 from adapters.mqtt.codec.packets import FilterOptions, Publish, Will
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.system_topics import ADMINISTER_NODE, state_of
+from adapters.mqtt.delivery import system_topics
+from adapters.mqtt.delivery.system_topics import ADMINISTER_NODE, state_of
 from adapters.tree_rights import CONSUME_TREE
 from tests.adapters.mqtt.broker import Broker, WireClient
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adapters.mqtt.codec.errors import MqttError
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.topic_filter import is_shared, parse_filter
+from adapters.mqtt.codec.topic_filter import is_shared, parse_filter
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,17 @@ from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.packets import Ack, Connack, Connect, Disconnect, Publish, PublishRun
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.config import SessionConfig
-from adapters.mqtt.events import (
+from adapters.mqtt.session.client_session import Session
+from adapters.mqtt.session.events import (
     ConnectionClosed,
     ConnectReceived,
     DeliveriesCompleted,
     DeliveriesReceived,
     PublishesReleased,
 )
-from adapters.mqtt.handshake import Welcome
-from adapters.mqtt.outbound import InFlight
-from adapters.mqtt.session import Session
-from adapters.mqtt.states import ConnectionState
+from adapters.mqtt.session.handshake import Welcome
+from adapters.mqtt.session.outbound import InFlight
+from adapters.mqtt.session.states import ConnectionState
 from tests.adapters.mqtt.support import LEVELS, NAMES, NOW_MS, client_decoder, single
 
 KINDS = PacketType

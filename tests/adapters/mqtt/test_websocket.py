@@ -21,7 +21,7 @@ from wsproto.events import (
 from adapters.mqtt.codec.encoder import encode
 from adapters.mqtt.codec.packets import Connack, Connect, Disconnect, Pingreq, Pingresp
 from adapters.mqtt.limits import WEBSOCKET_HANDSHAKE_BYTES_MAX
-from adapters.mqtt.websocket import WebSocket
+from adapters.mqtt.transport.websocket import WebSocket
 from tests.adapters.mqtt.broker import Broker
 from tests.adapters.mqtt.support import client_decoder, single
 

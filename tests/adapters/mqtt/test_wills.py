@@ -14,7 +14,7 @@ from adapters.mqtt.codec.packets import (
 )
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.publishing import PUBLISH_TREE
+from adapters.mqtt.requests.publishing import PUBLISH_TREE
 from tests.adapters.mqtt.broker import Broker, WireClient, serving
 
 KEPT = 600

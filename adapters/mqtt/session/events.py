@@ -15,7 +15,7 @@ from adapters.mqtt.codec.packets import PublishRun
 
 if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import Connect, Will
-    from adapters.mqtt.topic_filter import TopicFilter
+    from adapters.mqtt.codec.topic_filter import TopicFilter
 
 
 class ConnectReceived(msgspec.Struct, frozen=True):

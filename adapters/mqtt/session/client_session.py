@@ -25,8 +25,8 @@ from adapters.mqtt.codec.errors import LocalProtocolError, MqttError, protocol_e
 from adapters.mqtt.codec.packet_types import MQTT_5, PUBACK_FIRST_BYTE, PacketType
 from adapters.mqtt.codec.packets import AckRun, PublishRun, Suback, Subscribe, Unsuback, Unsubscribe
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.connection import Connection
-from adapters.mqtt.events import (
+from adapters.mqtt.session.connection import Connection
+from adapters.mqtt.session.events import (
     ConnectionClosed,
     DeliveriesCompleted,
     DeliveriesReceived,
@@ -35,10 +35,10 @@ from adapters.mqtt.events import (
     SubscribeReceived,
     UnsubscribeReceived,
 )
-from adapters.mqtt.inbound import Inbound
-from adapters.mqtt.outbound import InFlight, Outbound, Sent
-from adapters.mqtt.states import ConnectionState
-from adapters.mqtt.subscribing import subscribe_received, unsubscribe_received
+from adapters.mqtt.session.inbound import Inbound
+from adapters.mqtt.session.outbound import InFlight, Outbound, Sent
+from adapters.mqtt.session.states import ConnectionState
+from adapters.mqtt.session.subscribing import subscribe_received, unsubscribe_received
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.encoder import PublishFrame
     from adapters.mqtt.codec.topic_names import TopicNames
     from adapters.mqtt.config import SessionConfig
-    from adapters.mqtt.handshake import Agreement
+    from adapters.mqtt.session.handshake import Agreement
 
 # Looked up once, like those of `connection.py`.
 _NO_IDS: Final[frozenset[int]] = frozenset()

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from adapters.mqtt.subscription import overlaps
+from adapters.mqtt.subscriptions.subscription import overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from adapters.mqtt.subscription import Subscribed
+    from adapters.mqtt.subscriptions.subscription import Subscribed
 
 FEW: Final = 8
 """So many are looked at one by one: most sessions have no more, and a trie would cost them 1 KB."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from adapters.mqtt import notes
-from adapters.mqtt.topic_filter import TopicFilter, parse_filter
+from adapters.mqtt.codec.topic_filter import TopicFilter, parse_filter
+from adapters.mqtt.delivery import notes
 from adapters.tree_rights import (
     CONSUME_GROUP,
     CONSUME_TOPIC,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import structlog
 
-from adapters.mqtt import notes
+from adapters.mqtt.access.rights import may_subscribe
+from adapters.mqtt.codec.topic_filter import SHARE_PREFIX, parse_filter
+from adapters.mqtt.delivery import notes
+from adapters.mqtt.delivery.system_topics import ROOT
 from adapters.mqtt.limits import FILTER_CHARACTERS_TOGETHER_MAX, FILTERS_TOGETHER_MAX
-from adapters.mqtt.rights import may_subscribe
-from adapters.mqtt.subscription import Subscribed, Way, decode_options
-from adapters.mqtt.system_topics import ROOT
-from adapters.mqtt.topic_filter import SHARE_PREFIX, parse_filter
-from adapters.mqtt.views import View
+from adapters.mqtt.messages.views import View
+from adapters.mqtt.subscriptions.subscription import Subscribed, Way, decode_options
 from kernel.api.client import ConsumerSpec, PutTopic
 from kernel.api.model import GroupOptions
 from kernel.api.tree import Subscription
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from adapters.base import Rights
+    from adapters.mqtt.delivery.inbox import Inbox
+    from adapters.mqtt.delivery.stored_deliveries import StoredDeliveries
     from adapters.mqtt.environment import Environment
-    from adapters.mqtt.events import SubscriptionRequest
-    from adapters.mqtt.inbox import Inbox
-    from adapters.mqtt.session import Session
-    from adapters.mqtt.stored_deliveries import StoredDeliveries
+    from adapters.mqtt.session.client_session import Session
+    from adapters.mqtt.session.events import SubscriptionRequest
     from kernel.api.client import Session as KernelSession
     from kernel.api.model import TopicInfo
     from kernel.api.tree import Subscriber

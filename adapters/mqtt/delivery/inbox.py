@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from adapters.mqtt.filter_table import FilterTable
 from adapters.mqtt.limits import BACKLOG_BYTES_MAX, FILTERS_TOGETHER_MAX, RECENT_UIDS_MAX
-from adapters.mqtt.outbound import Sent
-from adapters.mqtt.subscription import Subscribed, Way, combined
+from adapters.mqtt.session.outbound import Sent
+from adapters.mqtt.subscriptions.filter_table import FilterTable
+from adapters.mqtt.subscriptions.subscription import Subscribed, Way, combined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from adapters.base import Rights
     from adapters.mqtt.codec.encoder import PublishFrame
     from adapters.mqtt.environment import Environment, Host
-    from adapters.mqtt.session import Session
-    from adapters.mqtt.traffic import TenantTraffic
-    from adapters.mqtt.views import FrameKind, View
+    from adapters.mqtt.messages.views import FrameKind, View
+    from adapters.mqtt.reporting.traffic import TenantTraffic
+    from adapters.mqtt.session.client_session import Session
 
 LIVE_TOKEN: Final = 0
 """Token of deliveries that nobody stores: their end is of no interest."""
@@ -57,7 +57,7 @@ class RecentUids:
 
 
 class Inbox:
-    """`adapters.mqtt.live.LiveReceiver` of one connection."""
+    """`adapters.mqtt.subscriptions.live.LiveReceiver` of one connection."""
 
     __slots__ = (
         "_backlog",

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from adapters.mqtt.views import View
+from adapters.mqtt.messages.views import View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from adapters.mqtt.codec.encoder import PublishFrame
-    from adapters.mqtt.subscription import Subscribed
-    from adapters.mqtt.views import FrameKind
+    from adapters.mqtt.messages.views import FrameKind
+    from adapters.mqtt.subscriptions.subscription import Subscribed
     from kernel.api.origins import Origins
     from kernel.api.tree import Tree, Watch
     from kernel.common.ports import Clock

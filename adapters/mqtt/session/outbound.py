@@ -24,14 +24,14 @@ from adapters.mqtt.codec.properties import hop_properties
 from adapters.mqtt.codec.reason_codes import FAILURE, ReasonCode
 from adapters.mqtt.codec.wire import U16
 from adapters.mqtt.limits import PACKET_ID_MAX
-from adapters.mqtt.states import ON_OUTGOING, Outgoing, OutgoingAction, OutgoingInput
+from adapters.mqtt.session.states import ON_OUTGOING, Outgoing, OutgoingAction, OutgoingInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from adapters.mqtt.codec.packets import AckRun
-    from adapters.mqtt.events import DeliveriesCompleted, DeliveriesReceived
-    from adapters.mqtt.outbox import Outbox
+    from adapters.mqtt.session.events import DeliveriesCompleted, DeliveriesReceived
+    from adapters.mqtt.session.outbox import Outbox
 
 _pack_id = U16.pack
 # Looked up once, like those of `inbound.py`.

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from adapters.mqtt import notes
+from adapters.mqtt.access.refusals import reason_of
 from adapters.mqtt.codec.packet_types import QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.refusals import reason_of
-from adapters.mqtt.stored import head_of, ttl_of
-from adapters.mqtt.system_topics import state_of
+from adapters.mqtt.delivery import notes
+from adapters.mqtt.delivery.system_topics import state_of
+from adapters.mqtt.messages.stored import head_of, ttl_of
 from auth.rules import Action, Kind, permission
 from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import Code, KernelError
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from adapters.base import Rights
     from adapters.mqtt.codec.packets import PublishRun
     from adapters.mqtt.environment import Environment, Host
-    from adapters.mqtt.events import ConnectionClosed, PublishesReleased
-    from adapters.mqtt.session import Session
+    from adapters.mqtt.session.client_session import Session
+    from adapters.mqtt.session.events import ConnectionClosed, PublishesReleased
     from kernel.api.client import Destinations, PublishBatch
     from kernel.api.client import Session as KernelSession
     from kernel.api.tree import Subscriber

@@ -18,14 +18,14 @@ from adapters.mqtt.codec.encoder import publish_frame
 from adapters.mqtt.codec.packet_types import MQTT_5, RETAIN_BIT
 from adapters.mqtt.codec.properties import hop_properties
 from adapters.mqtt.environment import Counters
-from adapters.mqtt.subscription import Way, combined
+from adapters.mqtt.subscriptions.subscription import Way, combined
 from auth.rules import Action, Kind, permission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from adapters.mqtt.inbox import Inbox
-    from adapters.mqtt.subscription import Subscribed
+    from adapters.mqtt.delivery.inbox import Inbox
+    from adapters.mqtt.subscriptions.subscription import Subscribed
     from kernel.common.ports import Clock
 
 ROOT: Final = "$SYS"

@@ -17,27 +17,27 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from adapters.mqtt import notes
 from adapters.mqtt.codec.encoder import marked_duplicate
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.inbox import LIVE_TOKEN
+from adapters.mqtt.delivery import notes
+from adapters.mqtt.delivery.inbox import LIVE_TOKEN
+from adapters.mqtt.delivery.notes import Progress
 from adapters.mqtt.limits import KEPT_IDS_MAX
-from adapters.mqtt.notes import Progress
-from adapters.mqtt.outbound import InFlight
-from adapters.mqtt.subscription import Subscribed
-from adapters.mqtt.views import View
+from adapters.mqtt.messages.views import View
+from adapters.mqtt.session.outbound import InFlight
+from adapters.mqtt.subscriptions.subscription import Subscribed
 from kernel.api.client import Settlement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from adapters.mqtt.codec.encoder import PublishFrame
+    from adapters.mqtt.delivery.inbox import Inbox
     from adapters.mqtt.environment import Environment, Host
-    from adapters.mqtt.events import DeliveriesCompleted, DeliveriesReceived
-    from adapters.mqtt.inbox import Inbox
-    from adapters.mqtt.session import Session
-    from adapters.mqtt.traffic import Deliveries as DeliveryCounters
-    from adapters.mqtt.views import FrameKind
+    from adapters.mqtt.messages.views import FrameKind
+    from adapters.mqtt.reporting.traffic import Deliveries as DeliveryCounters
+    from adapters.mqtt.session.client_session import Session
+    from adapters.mqtt.session.events import DeliveriesCompleted, DeliveriesReceived
     from kernel.api.client import Consumer, Deliveries
     from kernel.api.client import Session as KernelSession
     from kernel.api.tree import Subscriber, SubscriberConsumer, Subscription

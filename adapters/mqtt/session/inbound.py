@@ -24,13 +24,13 @@ from adapters.mqtt.codec.packet_types import MQTT_5, QOS_BITS, PacketType
 from adapters.mqtt.codec.packets import PublishRun
 from adapters.mqtt.codec.properties import parse_publish_properties
 from adapters.mqtt.codec.reason_codes import FAILURE, ReasonCode
-from adapters.mqtt.states import ON_INCOMING, Incoming, IncomingAction, IncomingInput
+from adapters.mqtt.session.states import ON_INCOMING, Incoming, IncomingAction, IncomingInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from adapters.mqtt.config import SessionConfig
-    from adapters.mqtt.outbox import Outbox
+    from adapters.mqtt.session.outbox import Outbox
 
 _QOS_2: Final = 0x04
 # Looked up once: a member looked up in its Enum costs 0.1 microseconds (CPython 3.11).

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from adapters.mqtt.codec.errors import MqttError, protocol_error
 from adapters.mqtt.codec.packet_types import MQTT_5
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.events import SubscribeReceived, SubscriptionRequest, UnsubscribeReceived
-from adapters.mqtt.topic_filter import FilterError, is_shared, parse_filter
+from adapters.mqtt.codec.topic_filter import FilterError, is_shared, parse_filter
+from adapters.mqtt.session.events import SubscribeReceived, SubscriptionRequest, UnsubscribeReceived
 
 if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import FilterOptions, Subscribe, Unsubscribe

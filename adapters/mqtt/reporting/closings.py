@@ -11,14 +11,14 @@ import structlog
 
 from adapters.line_budget import LineBudget
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.events import Initiator
+from adapters.mqtt.session.events import Initiator
 from adapters.refused import TEXT_CHARACTERS_MAX, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from adapters.mqtt.environment import Host
-    from adapters.mqtt.events import ConnectionClosed
+    from adapters.mqtt.session.events import ConnectionClosed
     from kernel.common.ports import Clock
 
 LINES_MAX: Final = 60

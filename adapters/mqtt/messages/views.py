@@ -21,7 +21,7 @@ from adapters.mqtt.codec.encoder import PublishFrame, publish_frame
 from adapters.mqtt.codec.packet_types import MQTT_5, QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.properties import Properties, hop_properties, message_block
 from adapters.mqtt.limits import FOREIGN_PROPERTY_BYTES_MAX, TEXT_BYTES_MAX
-from adapters.mqtt.stored import KERNEL_PROPERTIES, NATIVE, NATIVE_BYTES
+from adapters.mqtt.messages.stored import KERNEL_PROPERTIES, NATIVE, NATIVE_BYTES
 from kernel.api import message as messages
 from kernel.api.message import HEADER, HEADER_BYTES, TTL_AT_ONCE, Ext, decode_ext
 

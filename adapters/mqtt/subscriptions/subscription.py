@@ -6,15 +6,15 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from adapters.mqtt.views import FrameKind
+from adapters.mqtt.messages.views import FrameKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from adapters.mqtt.events import SubscriptionRequest
-    from adapters.mqtt.live import LivePattern
-    from adapters.mqtt.topic_filter import TopicFilter
-    from adapters.mqtt.views import View
+    from adapters.mqtt.codec.topic_filter import TopicFilter
+    from adapters.mqtt.messages.views import View
+    from adapters.mqtt.session.events import SubscriptionRequest
+    from adapters.mqtt.subscriptions.live import LivePattern
     from kernel.api.client import Consumer
     from kernel.api.model import TopicInfo
 

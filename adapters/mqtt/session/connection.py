@@ -1,7 +1,7 @@
 """The life of one client's connection: CONNECT, AUTH, keep alive, DISCONNECT, and every error.
 
-What flows while a connection is accepted is `session.py`, which builds on this. The states are the
-tables of `states.py`; what CONNECT may ask for is `handshake.py`.
+What flows while a connection is accepted is `client_session.py`, which builds on this. The states
+are the tables of `states.py`; what CONNECT may ask for is `handshake.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from adapters.mqtt import handshake
 from adapters.mqtt.codec.control import UnsupportedLevelError
 from adapters.mqtt.codec.decoder import Decoder
 from adapters.mqtt.codec.errors import LocalProtocolError, MqttError, protocol_error
@@ -32,16 +31,17 @@ from adapters.mqtt.codec.reason_codes import (
     ReasonCode,
     v3_return_code,
 )
-from adapters.mqtt.events import (
+from adapters.mqtt.limits import HELD_BYTES_MAX, HELD_BYTES_PAUSE, KEEP_ALIVE_PROGRESS_BYTES
+from adapters.mqtt.session import handshake
+from adapters.mqtt.session.events import (
     AuthenticationReceived,
     ConnectionClosed,
     ConnectReceived,
     Event,
     Initiator,
 )
-from adapters.mqtt.limits import HELD_BYTES_MAX, HELD_BYTES_PAUSE, KEEP_ALIVE_PROGRESS_BYTES
-from adapters.mqtt.outbox import Outbox
-from adapters.mqtt.states import (
+from adapters.mqtt.session.outbox import Outbox
+from adapters.mqtt.session.states import (
     ON_AUTH_RECEIVED,
     ON_AUTH_SENT,
     ON_PACKET,
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import ReceivedPacket, Will
     from adapters.mqtt.codec.topic_names import TopicNames
     from adapters.mqtt.config import SessionConfig
-    from adapters.mqtt.handshake import Agreement, Welcome
-    from adapters.mqtt.outbound import InFlight
+    from adapters.mqtt.session.handshake import Agreement, Welcome
+    from adapters.mqtt.session.outbound import InFlight
 
 # Looking a member up in its Enum costs 0.1 microseconds (CPython 3.11), and these are looked up for
 # every chunk of bytes.

@@ -19,37 +19,37 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import structlog
 
 from adapters.base import RECHECK_STEP
+from adapters.mqtt.access.refusals import reason_of
+from adapters.mqtt.access.rights import may_subscribe
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.events import SubscribeReceived, UnsubscribeReceived
+from adapters.mqtt.delivery.system_topics import ROOT
 from adapters.mqtt.limits import FILTERS_TOGETHER_MAX
-from adapters.mqtt.refusals import reason_of
-from adapters.mqtt.rights import may_subscribe
-from adapters.mqtt.subscription import (
-    Options,
-    Subscribed,
-    Way,
-    options_of,
-)
-from adapters.mqtt.subscriptions import (
+from adapters.mqtt.requests.session_subscriptions import (
     Outcome,
     Subscriptions,
     Wanted,
     others_turn,
     sliced,
 )
-from adapters.mqtt.system_topics import ROOT
+from adapters.mqtt.session.events import SubscribeReceived, UnsubscribeReceived
+from adapters.mqtt.subscriptions.subscription import (
+    Options,
+    Subscribed,
+    Way,
+    options_of,
+)
 from kernel.common.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from adapters.base import Rights
+    from adapters.mqtt.codec.topic_filter import TopicFilter
+    from adapters.mqtt.delivery.inbox import Inbox
+    from adapters.mqtt.delivery.stored_deliveries import StoredDeliveries
     from adapters.mqtt.environment import Environment
-    from adapters.mqtt.events import SubscriptionRequest
-    from adapters.mqtt.inbox import Inbox
-    from adapters.mqtt.session import Session
-    from adapters.mqtt.stored_deliveries import StoredDeliveries
-    from adapters.mqtt.topic_filter import TopicFilter
+    from adapters.mqtt.session.client_session import Session
+    from adapters.mqtt.session.events import SubscriptionRequest
     from kernel.api.client import Session as KernelSession
     from kernel.api.model import TopicInfo
     from kernel.api.tree import Subscriber
