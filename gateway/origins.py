@@ -26,7 +26,7 @@ def quieten_grpc() -> None:
 def register_origins(origins: Origins) -> None:
     """Register the readers of every protocol's native blocks."""
     quieten_grpc()
-    from adapters.rocketmq import stored as rocketmq_stored  # which imports gRPC
+    from adapters.rocketmq.messages import stored as rocketmq_stored  # which imports gRPC
 
     for stored in (amqp_stored, mqtt_stored, rocketmq_stored, sqs_stored):
         stored.register_origin(origins)

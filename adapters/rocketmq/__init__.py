@@ -1,14 +1,19 @@
 """The RocketMQ adapter: apache.rocketmq.v2 over gRPC, with pop consumption as the kernel's leases.
 
-Bytes and values, without I/O: `stubs` reads requests by the generated code of the client package
-and gives them types, `wire` writes answers; `names`, `checks`, `filters` and `topic_types` say what
-is allowed, `errors` how a refusal is told; `stored` and `delivered` are RocketMQ's column of the
-message contract (docs/design/model.md#the-message-contract), `receipt_handle` the text of a lease
-token; `routes` and `client_settings` answer a client that asks where and how.
+From the wire inwards:
 
-The calls: `service` has one action for each, `sending`, `receiving` and `settling` do those that
-move messages; `callers` says who calls, `topics` finds topics and makes groups, `clients` knows who
-lives and renews their leases. What all share is in `environment`.
+- `server`: gRPC servers, the clock and tasks, and the adapter as a whole
+- `transport/`: gRPC's handlers, the port, the telemetry stream, what waits
+- `services/`: what each call does
+- `clients/`: who calls, and whose leases are renewed
+- `topics/`: topics, consumer groups and routes
+- `messages/`: a stored message as RocketMQ sees it
+- `codec/`: requests and answers as bytes
 
-`waiting`, `telemetry` and `server` are the drivers. `settings` holds every bound.
+What all of them use:
+
+- `environment`: what all calls share
+- `names`: names of topics, groups and namespaces, and what the kernel calls them
+- `errors`: status codes and the error tables
+- `settings`: what an operator can set, and the bounds nobody can
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from .plain_sends import Splitter
+from .codec.plain_sends import Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from kernel.common.errors import KernelError
     from kernel.common.ports import Clock
 
-    from .callers import Caller, Gate
-    from .clients import Clients
+    from .clients.callers import Caller, Gate
+    from .clients.registry import Clients
+    from .codec.wire import Place
+    from .services.transactions import Producers
     from .settings import RocketmqSettings
-    from .topics import Topics
-    from .transactions import Producers
-    from .wire import Place
+    from .topics.ready_topics import Topics
 
 
 T = TypeVar("T")

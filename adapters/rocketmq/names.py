@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from .errors import Code, RocketmqError
 
 if TYPE_CHECKING:
+    from .codec.wire import Name
     from .settings import RocketmqSettings
-    from .wire import Name
 
 _NAME: Final = re.compile(r"[%a-zA-Z0-9_-]+", re.ASCII)
 _DEAD_LETTERS: Final = "%DLQ%"

@@ -17,22 +17,22 @@ import structlog
 
 from adapters.base import AdapterStatistics, Origin
 from adapters.memory import GatewayMemory
-from adapters.rocketmq.callers import Gate
-from adapters.rocketmq.calls import ACTIONS
-from adapters.rocketmq.clients import Clients
+from adapters.rocketmq.clients.callers import Gate
+from adapters.rocketmq.clients.registry import Clients
 from adapters.rocketmq.environment import Environment, Listener
 from adapters.rocketmq.errors import RocketmqError
-from adapters.rocketmq.grpc_calls import grpc_calls
+from adapters.rocketmq.messages.stored import register_origin
 from adapters.rocketmq.names import shown_topic, topic_name
-from adapters.rocketmq.relay import Relay
-from adapters.rocketmq.routes import place_named, place_of
-from adapters.rocketmq.service import SERVICE, Service
+from adapters.rocketmq.services.calls import ACTIONS
+from adapters.rocketmq.services.messaging_service import SERVICE, Service
+from adapters.rocketmq.services.transactions import Producers
 from adapters.rocketmq.settings import DRAIN_GRACE_S, STREAMS_MAX, RocketmqSettings
-from adapters.rocketmq.stored import register_origin
-from adapters.rocketmq.telemetry import Streams
-from adapters.rocketmq.topics import Topics
-from adapters.rocketmq.transactions import Producers
-from adapters.rocketmq.waiting import Polls, SharedBatches, SharedChanges
+from adapters.rocketmq.topics.ready_topics import Topics
+from adapters.rocketmq.topics.routes import place_named, place_of
+from adapters.rocketmq.transport.grpc_calls import grpc_calls
+from adapters.rocketmq.transport.relay import Relay
+from adapters.rocketmq.transport.telemetry import Streams
+from adapters.rocketmq.transport.waiting import Polls, SharedBatches, SharedChanges
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier
 from auth.principal import split_login
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from kernel.api.origins import Origins
     from kernel.common.ports import Clock
 
-    from .wire import Place
+    from .codec.wire import Place
 
 TICK_S: Final = 1.0
 """How often leases are looked at that must be renewed: their half time is 30 s."""

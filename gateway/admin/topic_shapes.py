@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from adapters.rocketmq.messages.topic_types import DECLARATION, TOPIC_TYPES, declared
 from adapters.rocketmq.names import dead_letter_topic
-from adapters.rocketmq.topic_types import DECLARATION, TOPIC_TYPES, declared
 from kernel.api.model import (
     DEFAULT_GROUP,
     DeadLetter,

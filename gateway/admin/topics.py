@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct
 from starlette.routing import Route
 
-from adapters.rocketmq.topic_types import dead_letters_of
+from adapters.rocketmq.messages.topic_types import dead_letters_of
 from gateway.admin import topic_shapes as shapes
 from gateway.admin.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.tenants import of_tenant

@@ -10,10 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adapters.rocketmq import wire
+from adapters.rocketmq.codec import wire
+from adapters.rocketmq.codec.plain_sends import Splitter
+from adapters.rocketmq.codec.stubs import (
+    parse_ack_message,
+    parse_receive_message,
+    parse_send_message,
+)
 from adapters.rocketmq.errors import Code, RocketmqError
-from adapters.rocketmq.plain_sends import Splitter
-from adapters.rocketmq.stubs import parse_ack_message, parse_receive_message, parse_send_message
 from benchmarks.load.errors import BenchError
 from benchmarks.load.measured_run import Measured, ServerSample
 from benchmarks.load.rocketmq_load import LoadOptions, LoadResult, specs

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.rocketmq import calls as rocketmq_calls
+from adapters.rocketmq.services import calls as rocketmq_calls
 from adapters.sqs import calls as sqs_calls
 from spark.pricebook import (
     PriceBookError,

@@ -24,7 +24,7 @@ STILL_CIRCLES = (
         "adapters.mqtt.environment adapters.mqtt.reporting.closings"
     ),
     "adapters.mqtt.subscriptions.live adapters.mqtt.subscriptions.subscription",
-    "adapters.rocketmq.environment adapters.rocketmq.transactions",
+    "adapters.rocketmq.environment adapters.rocketmq.services.transactions",
     (
         "adapters.sqs.attempts adapters.sqs.delivered adapters.sqs.environment "
         "adapters.sqs.queues adapters.sqs.stored"

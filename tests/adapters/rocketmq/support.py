@@ -25,11 +25,11 @@ from typing import Any, TypeVar
 
 import grpc
 
-from adapters.rocketmq import stubs
+from adapters.rocketmq.codec import stubs
+from adapters.rocketmq.messages.topic_types import declared
 from adapters.rocketmq.server import GrpcListener, RocketmqAdapter
-from adapters.rocketmq.service import SERVICE
+from adapters.rocketmq.services.messaging_service import SERVICE
 from adapters.rocketmq.settings import RocketmqSettings
-from adapters.rocketmq.topic_types import declared
 from auth.policy import PolicyBook
 from kernel.api.client import Client, PutTopic
 from kernel.api.model import GroupOptions, TopicInfo, TopicKind, TopicOptions, TopicStatistics

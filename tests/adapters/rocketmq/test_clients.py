@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from adapters.rocketmq import server
-from adapters.rocketmq.calls import outcome_of
-from adapters.rocketmq.clients import Clients
+from adapters.rocketmq.clients.registry import Clients
 from adapters.rocketmq.errors import Code
-from adapters.rocketmq.service import SERVICE
+from adapters.rocketmq.services.calls import outcome_of
+from adapters.rocketmq.services.messaging_service import SERVICE
 from adapters.rocketmq.settings import (
     CLIENT_SILENT_MS_MAX,
     MOVED_MS,
     MOVED_SILENT_MS,
     RocketmqSettings,
 )
-from adapters.rocketmq.telemetry import Streams
+from adapters.rocketmq.transport.telemetry import Streams
 from auth.mqv2 import SKEW_MS_DEFAULT
 from auth.principal import SignInMode
 from tests.adapters.heard_consumers import HeardConsumers
@@ -273,7 +273,7 @@ def test_who_was_moved_and_asks_no_more_is_forgotten() -> None:
 def test_no_more_who_were_moved_are_remembered_than_clients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("adapters.rocketmq.clients.CLIENTS_MAX", 2)
+    monkeypatch.setattr("adapters.rocketmq.clients.registry.CLIENTS_MAX", 2)
     clients = Clients(RocketmqSettings())
     for name in "abc":
         clients.send_elsewhere(("default", name), {"grpc": "gate2:8081"}, 0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from adapters.rocketmq import stubs
+from adapters.rocketmq.codec import stubs
+from adapters.rocketmq.codec.wire import READ_WRITE
 from adapters.rocketmq.errors import AUTH_CODES, KERNEL_CODES, Code, from_auth, from_kernel
-from adapters.rocketmq.routes import DOMAIN_NAME, IPV4, IPV6
-from adapters.rocketmq.stored import GZIP, IDENTITY
-from adapters.rocketmq.topic_types import MessageType
-from adapters.rocketmq.wire import READ_WRITE
+from adapters.rocketmq.messages.stored import GZIP, IDENTITY
+from adapters.rocketmq.messages.topic_types import MessageType
+from adapters.rocketmq.topics.routes import DOMAIN_NAME, IPV4, IPV6
 from auth.errors import AuthCode, AuthError
 from kernel.common.errors import Code as KernelCode
 from kernel.common.errors import KernelError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.rocketmq.errors import Code, RocketmqError
-from adapters.rocketmq.filters import filter_of
+from adapters.rocketmq.services.filters import filter_of
 from kernel.api.filters import TagFilter
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from google.protobuf.message import DecodeError
 
+from adapters.rocketmq.codec.plain_sends import Splitter
+from adapters.rocketmq.codec.stubs import parse_send_message, parse_system_properties
 from adapters.rocketmq.errors import RocketmqError
-from adapters.rocketmq.plain_sends import Splitter
+from adapters.rocketmq.messages.stored import Drafts, split
 from adapters.rocketmq.settings import RocketmqSettings
-from adapters.rocketmq.stored import Drafts, split
-from adapters.rocketmq.stubs import parse_send_message, parse_system_properties
 from kernel.api import message as messages
 from tests.adapters.rocketmq.support import message
 from tests.adapters.rocketmq.test_plain_sends import NOW_MS, TARGET, Batch, request, slots_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from adapters.rocketmq import names
+from adapters.rocketmq.codec.wire import Name
 from adapters.rocketmq.errors import Code, RocketmqError
 from adapters.rocketmq.settings import RocketmqSettings
-from adapters.rocketmq.wire import Name
 
 SETTINGS = RocketmqSettings()
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from adapters.rocketmq.codec.plain_sends import HEADER, PlainSends, Splitter
+from adapters.rocketmq.codec.stubs import parse_send_message
 from adapters.rocketmq.errors import RocketmqError
-from adapters.rocketmq.plain_sends import HEADER, PlainSends, Splitter
+from adapters.rocketmq.messages.stored import Drafts, Target
+from adapters.rocketmq.messages.topic_types import MessageType
 from adapters.rocketmq.settings import TAILS_KEPT_MAX, RocketmqSettings
-from adapters.rocketmq.stored import Drafts, Target
-from adapters.rocketmq.stubs import parse_send_message
-from adapters.rocketmq.topic_types import MessageType
 from kernel.api import message as messages
 from tests.adapters.rocketmq.support import message, service_pb2
 

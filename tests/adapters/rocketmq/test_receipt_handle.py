@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.rocketmq.codec.receipt_handle import Handles
 from adapters.rocketmq.errors import Code, RocketmqError
-from adapters.rocketmq.receipt_handle import Handles
 
 HANDLES = Handles("default", "topic", "group")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from adapters.memory import GatewayMemory, ListenerMemory
-from adapters.rocketmq import relay as relay_module
-from adapters.rocketmq.relay import WAITING_BYTES_MAX, Relay
 from adapters.rocketmq.server import GrpcListener
+from adapters.rocketmq.transport import relay as relay_module
+from adapters.rocketmq.transport.relay import WAITING_BYTES_MAX, Relay
 from auth.tls import open_loopback_certificate, read_pem_pair
 from kernel.store.drivers.system import SystemClock
 from tests.adapters.rocketmq.support import Wire, broker_in_thread

@@ -7,12 +7,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from adapters.rocketmq.callers import Caller, Tenants
-from adapters.rocketmq.clients import Clients, KnownClient
+from adapters.rocketmq.clients.callers import Caller, Tenants
+from adapters.rocketmq.clients.registry import Clients, KnownClient
 from adapters.rocketmq.errors import Code, RocketmqError
+from adapters.rocketmq.services.transactions import Questions
 from adapters.rocketmq.settings import RocketmqSettings
-from adapters.rocketmq.telemetry import Stream
-from adapters.rocketmq.transactions import Questions
+from adapters.rocketmq.transport.telemetry import Stream
 from adapters.tree_rights import PUBLISH_TOPIC
 from auth.principal import Principal
 from tests.adapters.in_process import EveryRight

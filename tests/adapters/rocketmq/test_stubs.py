@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from adapters.rocketmq.codec.stubs import parse_send_message, service_methods
 from adapters.rocketmq.errors import Code, RocketmqError
-from adapters.rocketmq.service import REFUSED
-from adapters.rocketmq.stubs import parse_send_message, service_methods
+from adapters.rocketmq.services.messaging_service import REFUSED
 from gateway.config import load
 
 
@@ -41,8 +41,8 @@ def test_importing_the_adapter_imports_no_client_and_leaves_no_file(tmp_path: Pa
 @pytest.mark.parametrize(
     "order",
     [
-        "import rocketmq; import adapters.rocketmq.stubs",
-        "import adapters.rocketmq.stubs; import rocketmq",
+        "import rocketmq; import adapters.rocketmq.codec.stubs",
+        "import adapters.rocketmq.codec.stubs; import rocketmq",
     ],
 )
 def test_the_client_may_be_imported_before_and_after(order: str, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_the_client_may_be_imported_before_and_after(order: str, tmp_path: Path)
         f"{order}\n"
         "from rocketmq import Producer\n"
         "from rocketmq.grpc_protocol import SendMessageRequest\n"
-        "from adapters.rocketmq.stubs import parse_send_message\n"
+        "from adapters.rocketmq.codec.stubs import parse_send_message\n"
         "print(isinstance(parse_send_message(b''), SendMessageRequest))"
     )
     assert run(program, tmp_path) == "True"

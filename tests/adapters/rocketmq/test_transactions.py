@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.rocketmq.callers import CLIENT_ID
-from adapters.rocketmq.clients import KnownClient
+from adapters.rocketmq.clients.callers import CLIENT_ID
+from adapters.rocketmq.clients.registry import KnownClient
+from adapters.rocketmq.codec.wire import Name
 from adapters.rocketmq.errors import Code
-from adapters.rocketmq.service import SERVICE
+from adapters.rocketmq.services.messaging_service import SERVICE
+from adapters.rocketmq.services.transactions import Producers
 from adapters.rocketmq.settings import QUESTION_BYTES_MAX, STREAM_TOPICS_MAX
-from adapters.rocketmq.telemetry import Stream
-from adapters.rocketmq.transactions import Producers
-from adapters.rocketmq.wire import Name
+from adapters.rocketmq.transport.telemetry import Stream
 from kernel.api.model import HalfOptions
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (

@@ -12,7 +12,7 @@ from adapters.rocketmq.settings import (
     GATHERINGS_MAX,
     PUBLISH_MESSAGES_MAX,
 )
-from adapters.rocketmq.waiting import SharedBatches, SharedChanges
+from adapters.rocketmq.transport.waiting import SharedBatches, SharedChanges
 from adapters.transport import Tasks
 from kernel.api.client import LeaseChange, LeaseVerb
 from kernel.common.errors import Code, KernelError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rocketmq import wire
+from adapters.rocketmq.codec import wire
+from adapters.rocketmq.codec.wire import Name, Place
 from adapters.rocketmq.errors import Code, RocketmqError
-from adapters.rocketmq.wire import Name, Place
 from tests.adapters.rocketmq.support import definition_pb2, service_pb2
 
 ERROR = RocketmqError(Code.TOPIC_NOT_FOUND, "no topic x")

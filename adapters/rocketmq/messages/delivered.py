@@ -26,8 +26,8 @@ from adapters.base import Origin
 from kernel.api import message as messages
 from kernel.api.message import HEADER, HEADER_BYTES, Ext, Flag
 
-from . import wire
-from .names import shown_topic
+from ..codec import wire
+from ..names import shown_topic
 from .stored import IDENTITY, LENGTH
 from .topic_types import MessageType
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kernel.api.message import Message
     from kernel.api.origins import Origins
 
-    from .wire import Name
+    from ..codec.wire import Name
 
 _ROCKETMQ: Final = int(Origin.ROCKETMQ)
 _DEAD_LETTER: Final = int(Flag.DEAD_LETTER)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from .callers import Caller
-    from .environment import Call
-    from .service import Streaming, Unary
+    from ..clients.callers import Caller
+    from ..environment import Call
+    from ..services.messaging_service import Streaming, Unary
 
     Metadata = Iterable[tuple[str, str | bytes]]
     Telemetry = Callable[[Call], Awaitable[None]]

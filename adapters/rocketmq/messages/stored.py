@@ -26,9 +26,9 @@ from adapters.base import Origin
 from kernel.api import message as messages
 from kernel.api.message import HEADER, VERSION, Ext, Flag
 
+from ..codec.stubs import parse_message, parse_system_properties
+from ..errors import Code, RocketmqError
 from . import checks
-from .errors import Code, RocketmqError
-from .stubs import parse_message, parse_system_properties
 from .topic_types import MessageType
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from kernel.api.origins import Origins
 
-    from .settings import RocketmqSettings
-    from .stubs import Message, Resource
+    from ..codec.stubs import Message, Resource
+    from ..settings import RocketmqSettings
 
 IDENTITY: Final = 1
 GZIP: Final = 2

@@ -27,37 +27,39 @@ import structlog
 from adapters.base import Origin
 from kernel.common.errors import Fault, KernelError
 
-from . import errors, routes, wire
-from .callers import CONFIGURE, CONSUME, INSPECT, PUBLISH
-from .calls import EMPTY, outcome_of
-from .checks import NO_LITE_TOPICS
-from .client_settings import Shown
-from .errors import Code, RocketmqError
-from .names import topic_name
-from .offsets import get_offset, pull_message, query_offset, update_offset
-from .recalling import recall_message
-from .receiving import Receives, consuming
-from .sending import send_message
-from .settings import STREAM_TOPICS_MAX
-from .settling import ack_message, change_invisible_duration, forward_to_dead_letters
-from .stubs import (
+from .. import errors
+from ..clients.callers import CONFIGURE, CONSUME, INSPECT, PUBLISH
+from ..clients.client_settings import Shown
+from ..codec import wire
+from ..codec.stubs import (
     parse_heartbeat,
     parse_notify_client_termination,
     parse_query_assignment,
     parse_query_route,
 )
+from ..errors import Code, RocketmqError
+from ..messages.checks import NO_LITE_TOPICS
+from ..names import topic_name
+from ..settings import STREAM_TOPICS_MAX
+from ..topics import routes
+from .calls import EMPTY, outcome_of
+from .offsets import get_offset, pull_message, query_offset, update_offset
+from .recalling import recall_message
+from .receiving import Receives, consuming
+from .sending import send_message
+from .settling import ack_message, change_invisible_duration, forward_to_dead_letters
 from .transactions import end_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from .callers import Caller
-    from .clients import Extension
-    from .environment import Call, Environment, Listener
-    from .stubs import Endpoints, Publishing, Settings, Subscription
-    from .topics import Topic
+    from ..clients.callers import Caller
+    from ..clients.registry import Extension
+    from ..codec.stubs import Endpoints, Publishing, Settings, Subscription
+    from ..codec.wire import Place
+    from ..environment import Call, Environment, Listener
+    from ..topics.ready_topics import Topic
     from .transactions import Questions
-    from .wire import Place
 
     Unary = Callable[[bytes, Call], Awaitable[bytes]]
     Streaming = Callable[[bytes, Call], Awaitable[None]]

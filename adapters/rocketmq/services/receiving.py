@@ -16,33 +16,33 @@ from adapters.base import Origin
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.common.ids import Offset
 
-from . import wire
-from .callers import CONSUME, CONSUME_GROUP
-from .delivered import Writer
-from .errors import Code, RocketmqError
-from .filters import filter_of
-from .names import group_name, topic_name
-from .recalling import QUEUE_NUMBER
-from .receipt_handle import Handles
-from .settings import (
+from ..clients.callers import CONSUME, CONSUME_GROUP
+from ..codec import wire
+from ..codec.receipt_handle import Handles
+from ..codec.stubs import parse_receive_message
+from ..errors import Code, RocketmqError
+from ..messages.delivered import Writer
+from ..names import group_name, topic_name
+from ..settings import (
     ATTEMPT_ID_CHARACTERS_MAX,
     ATTEMPTS_KEPT_MAX,
     POLL_MARGIN_MS,
     UNDELIVERED_DELAY_MS,
 )
-from .stubs import parse_receive_message
+from .filters import filter_of
+from .recalling import QUEUE_NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernel.api.client import Deliveries
 
-    from .callers import Caller
-    from .environment import Call, Environment
-    from .settings import RocketmqSettings
-    from .stubs import Moment, PullMessageRequest, ReceiveMessageRequest, Resource
-    from .topics import Topic
-    from .wire import Name
+    from ..clients.callers import Caller
+    from ..codec.stubs import Moment, PullMessageRequest, ReceiveMessageRequest, Resource
+    from ..codec.wire import Name
+    from ..environment import Call, Environment
+    from ..settings import RocketmqSettings
+    from ..topics.ready_topics import Topic
 
 
 class Consuming(NamedTuple):

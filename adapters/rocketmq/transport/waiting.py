@@ -16,8 +16,8 @@ from adapters.base import Origin
 from kernel.api.client import LeaseChange, LeaseVerb, Received
 from kernel.common.errors import KernelError
 
-from .errors import Code, RocketmqError
-from .settings import (
+from ..errors import Code, RocketmqError
+from ..settings import (
     ACK_ENTRIES_MAX,
     GATHER_S,
     GATHERINGS_MAX,

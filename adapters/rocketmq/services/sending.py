@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import wire
-from .errors import Code, RocketmqError, from_kernel
+from ..codec import wire
+from ..codec.stubs import parse_send_message
+from ..errors import Code, RocketmqError, from_kernel
+from ..messages.stored import Drafts
+from ..settings import SEND_MESSAGES_MAX
 from .recalling import QUEUE_NUMBER, Sent, encode
-from .settings import SEND_MESSAGES_MAX
-from .stored import Drafts
-from .stubs import parse_send_message
 from .transactions import prepare
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from kernel.api.client import PublishBatch
     from kernel.api.model import TopicInfo
 
-    from .callers import Caller
-    from .environment import Call, Environment
+    from ..clients.callers import Caller
+    from ..environment import Call, Environment
 
 
 async def send_message(environment: Environment, data: bytes, call: Call) -> bytes:

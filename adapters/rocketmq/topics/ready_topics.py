@@ -26,18 +26,18 @@ from kernel.api.model import (
 )
 from kernel.common.errors import NotLoaded
 
-from .errors import Code, RocketmqError
-from .names import dead_letter_topic, shown_topic
-from .settings import TOPICS_KEPT_MAX
-from .stored import Target
-from .topic_types import MessageType, accepted, dead_letters_of
+from ..errors import Code, RocketmqError
+from ..messages.stored import Target
+from ..messages.topic_types import MessageType, accepted, dead_letters_of
+from ..names import dead_letter_topic, shown_topic
+from ..settings import TOPICS_KEPT_MAX
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from kernel.api.client import Client, Destinations
 
-    from .settings import RocketmqSettings
+    from ..settings import RocketmqSettings
 
 
 class Locks(Protocol):

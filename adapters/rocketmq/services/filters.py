@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 from kernel.api.filters import SqlFilter, TagFilter, sql_filter
 from kernel.common.errors import KernelError
 
-from .errors import Code, RocketmqError
-from .settings import FILTER_TAGS_MAX, FILTERS_KEPT_MAX
+from ..errors import Code, RocketmqError
+from ..settings import FILTER_TAGS_MAX, FILTERS_KEPT_MAX
 
 if TYPE_CHECKING:
-    from .stubs import FilterExpression
+    from ..codec.stubs import FilterExpression
 
 UNSPECIFIED: Final = 0
 TAG: Final = 1

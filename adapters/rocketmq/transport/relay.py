@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 from adapters.memory import Excess, Share
 from kernel.common.crowd import Crowd, address_of
 
-from .settings import FIRST_BYTE_S
+from ..settings import FIRST_BYTE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,27 +22,27 @@ from kernel.api.model import TopicKind
 from kernel.common.ids import Offset
 from metering.counters import measure_slots
 
-from . import wire
-from .callers import CONSUME, INSPECT
-from .delivered import Writer
-from .errors import Code, RocketmqError
-from .filters import filter_of
-from .names import topic_name
-from .receiving import Consuming, asked_wait_ms, consuming, milliseconds, wait_ms_of
-from .stubs import (
+from ..clients.callers import CONSUME, INSPECT
+from ..codec import wire
+from ..codec.stubs import (
     parse_get_offset,
     parse_pull_message,
     parse_query_offset,
     parse_update_offset,
 )
-from .topics import group_not_found
+from ..errors import Code, RocketmqError
+from ..messages.delivered import Writer
+from ..names import topic_name
+from ..topics.ready_topics import group_not_found
+from .filters import filter_of
+from .receiving import Consuming, asked_wait_ms, consuming, milliseconds, wait_ms_of
 
 if TYPE_CHECKING:
     from kernel.api.filters import MessageFilter
 
-    from .environment import Call, Environment
-    from .stubs import MessageQueue
-    from .topics import Topic
+    from ..codec.stubs import MessageQueue
+    from ..environment import Call, Environment
+    from ..topics.ready_topics import Topic
 
 BEGINNING: Final = 0
 END: Final = 1

@@ -32,7 +32,7 @@ from google.protobuf.message import DecodeError
 from adapters.base import Origin
 from kernel.api.message import VERSION, Ext, Flag
 
-from .settings import MESSAGE_ID_CHARACTERS_MAX, TAILS_KEPT_MAX
+from ..settings import MESSAGE_ID_CHARACTERS_MAX, TAILS_KEPT_MAX
 from .stubs import parse_system_properties, raw_messages
 
 if TYPE_CHECKING:

@@ -21,15 +21,16 @@ import structlog
 from adapters.moving import STAYING_MAX, Moving
 from kernel.common.errors import KernelError
 
-from . import client_settings, wire
-from .errors import RocketmqError, from_kernel
-from .settings import (
+from ..clients import client_settings
+from ..codec import wire
+from ..codec.stubs import parse_telemetry_command
+from ..errors import RocketmqError, from_kernel
+from ..settings import (
     MOVED_SILENT_MS,
     QUESTION_BYTES_MAX,
     TELEMETRY_QUEUE_MAX,
     TELEMETRY_WRITE_TIMEOUT_S,
 )
-from .stubs import parse_telemetry_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
     from adapters.moving import ConsumersByKey
     from adapters.transport import Tasks
 
-    from .callers import Caller
-    from .clients import KnownClient
-    from .environment import Call
-    from .service import Service
-    from .transactions import Questions
+    from ..clients.callers import Caller
+    from ..clients.registry import KnownClient
+    from ..environment import Call
+    from ..services.messaging_service import Service
+    from ..services.transactions import Questions
 
 _log = structlog.get_logger("weir.rocketmq")
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .errors import Code
+from ..errors import Code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .errors import RocketmqError
+    from ..errors import RocketmqError
 
 _SHORT: Final = tuple(bytes((value,)) for value in range(0x80))
 """Varints of one byte."""

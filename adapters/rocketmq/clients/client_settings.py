@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .settings import BACKOFF_S
+from ..settings import BACKOFF_S
 
 if TYPE_CHECKING:
-    from .settings import RocketmqSettings
-    from .stubs import RetryPolicy, Settings, TelemetryCommand
+    from ..codec.stubs import RetryPolicy, Settings, TelemetryCommand
+    from ..settings import RocketmqSettings
 
 NODE_JS: Final = 8
 """`enum Language`."""

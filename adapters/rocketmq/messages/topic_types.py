@@ -22,7 +22,7 @@ import msgspec
 from kernel.api.changes import PutTopic
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 
-from .names import dead_letter_topic
+from ..names import dead_letter_topic
 
 DECLARATION: Final = "rocketmq"
 """Our key among the declarations."""

@@ -18,19 +18,19 @@ from adapters.base import Origin
 from kernel.api.client import LeaseChange, LeaseVerb
 from kernel.api.model import Reason
 
-from . import wire
-from .errors import Code, RocketmqError, from_kernel
-from .receiving import consuming, illegal_invisible_time, milliseconds
-from .settings import ACK_ENTRIES_MAX
-from .stubs import (
+from ..codec import wire
+from ..codec.stubs import (
     parse_ack_message,
     parse_change_invisible_duration,
     parse_forward_to_dead_letters,
 )
-from .topics import group_not_found
+from ..errors import Code, RocketmqError, from_kernel
+from ..settings import ACK_ENTRIES_MAX
+from ..topics.ready_topics import group_not_found
+from .receiving import consuming, illegal_invisible_time, milliseconds
 
 if TYPE_CHECKING:
-    from .environment import Call, Environment
+    from ..environment import Call, Environment
     from .receiving import Consuming
 
 

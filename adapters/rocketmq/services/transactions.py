@@ -23,11 +23,11 @@ from adapters.tree_rights import allowed, into_topic
 from kernel.common.errors import Code as KernelCode
 from kernel.common.errors import KernelError
 
-from . import wire
-from .delivered import Writer
-from .errors import Code, RocketmqError
-from .settings import STREAM_TOPICS_MAX
-from .stubs import parse_end_transaction
+from ..codec import wire
+from ..codec.stubs import parse_end_transaction
+from ..errors import Code, RocketmqError
+from ..messages.delivered import Writer
+from ..settings import STREAM_TOPICS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from kernel.api.origins import Origins
     from kernel.api.transactions import HalfCheck, HalfWatch
 
-    from .callers import Caller
-    from .clients import ClientKey
-    from .environment import Call, Environment
-    from .stored import Draft
-    from .topics import Topic
-    from .wire import Name
+    from ..clients.callers import Caller
+    from ..clients.registry import ClientKey
+    from ..codec.wire import Name
+    from ..environment import Call, Environment
+    from ..messages.stored import Draft
+    from ..topics.ready_topics import Topic
 
 UNDECIDED: Final = 0
 COMMIT: Final = 1

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernel.common.ids import Offset
 
-from . import wire
-from .errors import Code, RocketmqError
-from .settings import MESSAGE_ID_CHARACTERS_MAX
-from .stubs import parse_recall_message
+from ..codec import wire
+from ..codec.stubs import parse_recall_message
+from ..errors import Code, RocketmqError
+from ..settings import MESSAGE_ID_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from kernel.api.model import TopicInfo
 
-    from .environment import Call, Environment
+    from ..environment import Call, Environment
 
 QUEUE_NUMBER: Final = 0xFF
 """The low bits of a queue's id (kernel.common.ids)."""

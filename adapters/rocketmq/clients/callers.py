@@ -22,11 +22,11 @@ from auth.errors import AuthError
 from auth.principal import DEFAULT_TENANT, Principal, SignInMode, split_login
 from auth.rules import Action, Kind, permission
 
-from . import errors
-from .errors import Code, RocketmqError
-from .names import effective_namespace, topic_name
-from .settings import CALLERS_MAX, CLIENT_ID_CHARACTERS_MAX
-from .wire import Name
+from .. import errors
+from ..codec.wire import Name
+from ..errors import Code, RocketmqError
+from ..names import effective_namespace, topic_name
+from ..settings import CALLERS_MAX, CLIENT_ID_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from auth.rules import Permission
     from kernel.api.model import TopicInfo
 
-    from .settings import RocketmqSettings
-    from .stubs import Resource
+    from ..codec.stubs import Resource
+    from ..settings import RocketmqSettings
 
 PUBLISH: Final = permission(Action.PUBLISH, Kind.TOPIC)
 CONSUME: Final = permission(Action.CONSUME, Kind.TOPIC)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from adapters.base import RECHECK_STEP
 from kernel.api.client import LeaseChange, LeaseVerb
 
-from .errors import RocketmqError
-from .settings import (
+from ..errors import RocketmqError
+from ..settings import (
     CLIENT_FORGOTTEN_MS,
     CLIENT_SILENT_MS_MAX,
     CLIENTS_MAX,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kernel.api.model import TopicInfo
 
-    from .settings import RocketmqSettings
+    from ..settings import RocketmqSettings
 
 ClientKey = tuple[str, str]
 """(tenant, client id)."""

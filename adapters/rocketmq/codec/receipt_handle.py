@@ -13,7 +13,7 @@ import binascii
 import struct
 from typing import Final
 
-from .errors import Code, RocketmqError
+from ..errors import Code, RocketmqError
 
 TOKEN_BYTES_MAX: Final = 512
 """Bounds the text we decode. A lease token takes some dozens of bytes."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from metering.schema import Action, Outcome
 
-from .errors import Code
+from ..errors import Code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

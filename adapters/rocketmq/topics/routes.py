@@ -16,15 +16,15 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from . import wire
-from .errors import Code, RocketmqError
-from .settings import ADDRESSES_MAX
-from .wire import Place
+from ..codec import wire
+from ..codec.wire import Place
+from ..errors import Code, RocketmqError
+from ..settings import ADDRESSES_MAX
 
 if TYPE_CHECKING:
-    from .stubs import Endpoints
-    from .topics import Topic
-    from .wire import Name
+    from ..codec.stubs import Endpoints
+    from ..codec.wire import Name
+    from .ready_topics import Topic
 
 IPV4: Final = 1
 IPV6: Final = 2

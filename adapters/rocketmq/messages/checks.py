@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from .errors import Code, RocketmqError
-from .settings import KEYS_MAX, MESSAGE_ID_CHARACTERS_MAX
+from ..errors import Code, RocketmqError
+from ..settings import KEYS_MAX, MESSAGE_ID_CHARACTERS_MAX
 from .topic_types import MessageType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .settings import RocketmqSettings
-    from .stubs import Message, SystemProperties
+    from ..codec.stubs import Message, SystemProperties
+    from ..settings import RocketmqSettings
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

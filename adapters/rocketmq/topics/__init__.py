@@ -1,0 +1,5 @@
+"""Topics and consumer groups as calls need them.
+
+- `ready_topics`: found by name, kept in ready form, made by use
+- `routes`: where a client finds the queues of a topic, told from where it stands
+"""
