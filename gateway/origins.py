@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from adapters.amqp.messages import stored as amqp_stored
 from adapters.mqtt.messages import stored as mqtt_stored
-from adapters.sqs import stored as sqs_stored
+from adapters.sqs.messages import stored as sqs_stored
 
 if TYPE_CHECKING:
     from kernel.api.origins import Origins

@@ -1,10 +1,23 @@
 """The SQS adapter: AWS JSON 1.0 and Query/XML over one shape table.
 
-`shapes` says what each of the 23 actions takes and gives, and both codecs are built from it (with
-`shape_base`). `http` holds a request and a response as plain values; `wire` picks the protocol of
-a request: `json_codec` or `query_codec` (answers in `xml` or JSON). `errors` is the error table.
-What a request may say is checked in `names`, `validation` and `queue_attributes`; `selection`
-picks the attributes asked for. `md5` computes the digests that SDKs verify, `receipt_handle` and
-`paging` wrap opaque tokens, `body_text` and `attribute_map` hold SQS's column of the message
-contract (docs/design/model.md#the-message-contract).
+From the wire inwards:
+
+- `server`: listeners, the clock, tasks, and the adapter as a whole
+- `connection`: one HTTP connection: requests in, answers out, in order
+- `http/`: HTTP requests and responses as values
+- `app`: one request in, one response out
+- `gate`: who calls: the signature, turned into a tenant, an account and rights
+- `codec/`: both protocols over the table of shapes
+- `actions/`: what each action does
+- `validation`: what the members of a request may say
+- `queues/`: queues and their attributes
+- `messages/`: a stored message as SQS sees it
+- `waiting`: publishing and long polls
+
+What all of them use:
+
+- `environment`: what all requests share, and what each has of its own
+- `names`: queue names, queue URLs and ARNs
+- `errors`: every error of the service; `kernel_errors` words those of the kernel and of auth
+- `settings`: what an operator can set, and the bounds nobody can
 """

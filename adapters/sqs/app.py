@@ -18,24 +18,28 @@ import structlog
 
 from kernel.common.errors import KernelError
 
-from . import actions, calls, errors, kernel_errors, refusal, wire
+from . import errors, kernel_errors
+from .actions import calls
+from .actions import table as actions
+from .actions.receiving import ClientGone
+from .codec import wire
 from .environment import Context
 from .errors import SqsError
-from .http import is_too_long
-from .receive_actions import ClientGone
+from .http import refusal
+from .http.request_response import is_too_long
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from kernel.common.ports import Random
 
+    from .actions.sending import End, Sending
+    from .codec.shape_base import Shape
+    from .codec.shapes import Call
+    from .codec.wire import WireProtocol
     from .environment import Environment, Peer
     from .gate import Gate
-    from .http import HttpRequest, HttpResponse
-    from .send_actions import End, Sending
-    from .shape_base import Shape
-    from .shapes import Call
-    from .wire import WireProtocol
+    from .http.request_response import HttpRequest, HttpResponse
 
 _TRACE_HEADER: Final = b"x-amzn-trace-id"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from adapters.transport import StreamProtocol
 
-from . import refusal
-from .http import HttpResponse
-from .http_reader import HttpReader
-from .refusal import Refusal
+from .http import refusal
+from .http.reader import HttpReader
+from .http.refusal import Refusal
+from .http.request_response import HttpResponse
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from .app import SqsApplication
     from .environment import Counters
-    from .http_reader import Arrived, HttpFault
+    from .http.reader import Arrived, HttpFault
 
 _PIPELINE: Final = "pipeline"
 """Why reading is held: requests wait for their answers."""

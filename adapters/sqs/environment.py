@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from . import names
-from .attempts import Attempts
+from .messages.attempts import Attempts
 from .names import QueueAddress
-from .recents import Recents
+from .queues.recents import Recents
 from .settings import FIRST_RECEIVES_MAX, RECENT_MAX
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kernel.common.ports import Clock
 
     from .gate import Caller
-    from .queues import Queues
-    from .refusal import Refusal
+    from .http.refusal import Refusal
+    from .queues.ready_queues import Queues
     from .settings import SqsSettings
 
 

@@ -17,9 +17,10 @@ from auth.errors import AuthError
 from auth.principal import DEFAULT_TENANT, Principal, SignInMode
 from auth.rules import Action, Kind, Permission, permission
 
-from . import errors, kernel_errors, native
+from . import errors, kernel_errors
 from .errors import SqsError
-from .native import NativeBlock
+from .messages import native
+from .messages.native import NativeBlock
 from .settings import CALLERS_MAX
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from auth.records import AccessKey
     from auth.sigv4 import SigV4Verifier
 
-    from .http import HttpRequest
+    from .http.request_response import HttpRequest
 
 PUBLISH: Final = permission(Action.PUBLISH, Kind.TOPIC)
 CONSUME: Final = permission(Action.CONSUME, Kind.TOPIC)

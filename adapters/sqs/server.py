@@ -22,16 +22,16 @@ from adapters.refused import Refused
 from adapters.transport import Listeners, Tasks
 from kernel.common.keyed_lock import KeyedLock
 
+from .actions.calls import ACTIONS
 from .app import SqsApplication
-from .calls import ACTIONS
 from .connection import HttpConnection
 from .environment import Environment
 from .gate import Gate
+from .http.refusal import Refusal
+from .messages.stored import register_origin
 from .names import is_queue_name
-from .queues import Queues
-from .refusal import Refusal
+from .queues.ready_queues import Queues
 from .settings import REQUEST_S_MAX
-from .stored import register_origin
 from .waiting import LongPolls, SharedBatches
 
 if TYPE_CHECKING:

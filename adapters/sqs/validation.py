@@ -11,12 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import body_text, errors, names, queue_attributes
-from .errors import SqsError
-from .message_attributes import check_attributes, check_system_attributes, size_of_attributes
-from .queue_attributes import DELAY_S_MAX, VISIBILITY_TIMEOUT_S_MAX, WAIT_TIME_S_MAX
-from .shape_base import Field, Kind, fields_of
-from .shapes import (
+from . import errors, names
+from .codec.shape_base import Field, Kind, fields_of
+from .codec.shapes import (
     ACTIONS,
     BatchResultErrorEntry,
     ChangeMessageVisibilityBatchRequest,
@@ -27,11 +24,20 @@ from .shapes import (
     SendMessageBatchRequest,
     SendMessageBatchRequestEntry,
 )
+from .errors import SqsError
+from .messages import body_text
+from .messages.message_attributes import (
+    check_attributes,
+    check_system_attributes,
+    size_of_attributes,
+)
+from .queues import queue_attributes
+from .queues.queue_attributes import DELAY_S_MAX, VISIBILITY_TIMEOUT_S_MAX, WAIT_TIME_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .shapes import (
+    from .codec.shapes import (
         Action,
         Call,
         ChangeMessageVisibilityRequest,

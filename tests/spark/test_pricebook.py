@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.rocketmq.services import calls as rocketmq_calls
-from adapters.sqs import calls as sqs_calls
+from adapters.sqs.actions import calls as sqs_calls
 from spark.pricebook import (
     PriceBookError,
     default_price_book,

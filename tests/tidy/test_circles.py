@@ -26,8 +26,9 @@ STILL_CIRCLES = (
     "adapters.mqtt.subscriptions.live adapters.mqtt.subscriptions.subscription",
     "adapters.rocketmq.environment adapters.rocketmq.services.transactions",
     (
-        "adapters.sqs.attempts adapters.sqs.delivered adapters.sqs.environment "
-        "adapters.sqs.queues adapters.sqs.stored"
+        "adapters.sqs.environment adapters.sqs.messages.attempts "
+        "adapters.sqs.messages.delivered adapters.sqs.messages.stored "
+        "adapters.sqs.queues.ready_queues"
     ),
     "kernel.api.atomic kernel.api.changes kernel.api.client kernel.api.tree",
     (

@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from adapters.sqs import wire
+from adapters.sqs.codec import wire
+from adapters.sqs.codec.shape_base import Shape
+from adapters.sqs.codec.shapes import Call
 from adapters.sqs.errors import SqsError
-from adapters.sqs.http import HttpRequest
-from adapters.sqs.shape_base import Shape
-from adapters.sqs.shapes import Call
+from adapters.sqs.http.request_response import HttpRequest
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.sqs.service import Service, service_in_thread
 from tests.sqs_client import sqs_client

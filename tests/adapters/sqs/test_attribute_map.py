@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sqs import attribute_map, errors, native
-from adapters.sqs.attribute_map import MORE_ATTRIBUTE, RESERVED_NAMES, Properties
+from adapters.sqs import errors
+from adapters.sqs.codec.shapes import MessageAttributeValue
 from adapters.sqs.errors import SqsError
-from adapters.sqs.message_attributes import check_attributes
-from adapters.sqs.native import NativeBlock
-from adapters.sqs.shapes import MessageAttributeValue
+from adapters.sqs.messages import attribute_map, native
+from adapters.sqs.messages.attribute_map import MORE_ATTRIBUTE, RESERVED_NAMES, Properties
+from adapters.sqs.messages.message_attributes import check_attributes
+from adapters.sqs.messages.native import NativeBlock
 
 JSON_VALUES = st.recursive(
     st.none()

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.sqs import body_text, errors
+from adapters.sqs import errors
 from adapters.sqs.errors import SqsError
+from adapters.sqs.messages import body_text
 
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

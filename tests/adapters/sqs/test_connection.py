@@ -14,8 +14,8 @@ from adapters.memory import GatewayMemory
 from adapters.refused import Refused
 from adapters.sqs.connection import HttpConnection
 from adapters.sqs.environment import Counters
-from adapters.sqs.http import HttpResponse
-from adapters.sqs.refusal import Refusal
+from adapters.sqs.http.refusal import Refusal
+from adapters.sqs.http.request_response import HttpResponse
 from adapters.transport import Tasks
 from kernel.store.drivers.system import SystemClock
 

@@ -7,8 +7,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from adapters.sqs import errors
+from adapters.sqs.codec.query_codec import QUERY_XML
 from adapters.sqs.errors import ERROR_KINDS, QUOTED_CHARS_MAX, SQS, ErrorKind, SqsError
-from adapters.sqs.query_codec import QUERY_XML
 
 MODEL = botocore.session.Session().get_service_model("sqs")
 MODELLED = {shape.name for shape in MODEL.error_shapes}

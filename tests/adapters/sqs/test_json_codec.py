@@ -5,10 +5,8 @@ import json
 import pytest
 
 from adapters.sqs import errors
-from adapters.sqs.errors import SqsError
-from adapters.sqs.http import REQUEST_BYTES_MAX, HttpRequest
-from adapters.sqs.json_codec import JSON
-from adapters.sqs.shapes import (
+from adapters.sqs.codec.json_codec import JSON
+from adapters.sqs.codec.shapes import (
     ACTIONS,
     ListDeadLetterSourceQueuesResult,
     ListQueuesResult,
@@ -18,6 +16,8 @@ from adapters.sqs.shapes import (
     SendMessageBatchResult,
     SendMessageResult,
 )
+from adapters.sqs.errors import SqsError
+from adapters.sqs.http.request_response import REQUEST_BYTES_MAX, HttpRequest
 
 
 def request(action: str, body: object, path: bytes = b"/") -> HttpRequest:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.sqs import md5
-from adapters.sqs.shapes import MessageAttributeValue
+from adapters.sqs.codec.shapes import MessageAttributeValue
+from adapters.sqs.messages import md5
 
 
 def text(value: str, data_type: str = "String") -> MessageAttributeValue:

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from adapters.base import Origin
-from adapters.sqs import native, stored
-from adapters.sqs.native import NativeBlock
-from adapters.sqs.shapes import MessageAttributeValue
+from adapters.sqs.codec.shapes import MessageAttributeValue
+from adapters.sqs.messages import native, stored
+from adapters.sqs.messages.native import NativeBlock
 from kernel.api import message as messages
 from kernel.api.client import PublishBatch, PutTopic
 from kernel.api.message import Ext, Flag, Message

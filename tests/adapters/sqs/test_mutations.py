@@ -8,10 +8,9 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from adapters.sqs import attribute_map, names, selection, validation, wire
-from adapters.sqs.errors import SqsError
-from adapters.sqs.http import HttpRequest
-from adapters.sqs.shapes import (
+from adapters.sqs import names, validation
+from adapters.sqs.codec import wire
+from adapters.sqs.codec.shapes import (
     Call,
     CreateQueueRequest,
     OutgoingMessage,
@@ -19,6 +18,9 @@ from adapters.sqs.shapes import (
     SendMessageBatchRequest,
     SetQueueAttributesRequest,
 )
+from adapters.sqs.errors import SqsError
+from adapters.sqs.http.request_response import HttpRequest
+from adapters.sqs.messages import attribute_map, selection
 from adapters.sqs.validation import SendRules
 
 ROUNDS = 50_000

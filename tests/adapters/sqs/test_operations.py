@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from adapters.sqs import actions
-from adapters.sqs.shapes import ACTIONS
+from adapters.sqs.actions import table as actions
+from adapters.sqs.codec.shapes import ACTIONS
 from gateway.config import load
 
 LISTED = load(environ={}).settings.protocols["sqs"].operations

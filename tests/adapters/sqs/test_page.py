@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sqs.shapes import ACTIONS
+from adapters.sqs.codec.shapes import ACTIONS
 from gateway.config import load
 from tests import npm_clients
 from tests.adapters.sqs.service import Service

@@ -5,12 +5,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from adapters.sqs import errors, wire
-from adapters.sqs.errors import SqsError
-from adapters.sqs.http import REQUEST_BYTES_MAX, HttpRequest
-from adapters.sqs.json_codec import JSON
-from adapters.sqs.query_codec import PARAMETERS_MAX, QUERY_JSON, QUERY_XML
-from adapters.sqs.shapes import (
+from adapters.sqs import errors
+from adapters.sqs.codec import wire
+from adapters.sqs.codec.json_codec import JSON
+from adapters.sqs.codec.query_codec import PARAMETERS_MAX, QUERY_JSON, QUERY_XML
+from adapters.sqs.codec.shapes import (
     ACTIONS,
     GetQueueAttributesResult,
     ListQueuesResult,
@@ -18,6 +17,8 @@ from adapters.sqs.shapes import (
     MessageAttributeValue,
     ReceiveMessageResult,
 )
+from adapters.sqs.errors import SqsError
+from adapters.sqs.http.request_response import REQUEST_BYTES_MAX, HttpRequest
 
 QUEUE_PATH = b"/000000000000/orders"
 FIVE = MessageAttributeValue(data_type="Number", string_value="5")

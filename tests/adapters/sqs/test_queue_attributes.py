@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from adapters.sqs import errors, policies, queue_attributes
+from adapters.sqs import errors
 from adapters.sqs.errors import ErrorKind, SqsError
-from adapters.sqs.policies import RedriveAllowPolicy, RedrivePolicy
-from adapters.sqs.queue_attributes import check_for_create, check_for_set, first_difference
+from adapters.sqs.queues import policies, queue_attributes
+from adapters.sqs.queues.policies import RedriveAllowPolicy, RedrivePolicy
+from adapters.sqs.queues.queue_attributes import check_for_create, check_for_set, first_difference
 
 DLQ = "arn:aws:sqs:us-east-1:123456789012:dlq"
 RANGES = {

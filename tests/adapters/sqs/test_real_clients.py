@@ -9,9 +9,7 @@ import requests
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from adapters.sqs import md5
-from adapters.sqs.errors import QUEUE_DOES_NOT_EXIST, SqsError
-from adapters.sqs.shapes import (
+from adapters.sqs.codec.shapes import (
     Call,
     ListQueuesResult,
     Message,
@@ -22,6 +20,8 @@ from adapters.sqs.shapes import (
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
+from adapters.sqs.errors import QUEUE_DOES_NOT_EXIST, SqsError
+from adapters.sqs.messages import md5
 from tests.adapters.sqs.query_model import write_data_path
 
 ATTRIBUTES = {

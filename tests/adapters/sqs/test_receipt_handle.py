@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sqs import errors, receipt_handle
+from adapters.sqs import errors
 from adapters.sqs.errors import SqsError
-from adapters.sqs.receipt_handle import TOKEN_BYTES_MAX, Receipt
+from adapters.sqs.messages import receipt_handle
+from adapters.sqs.messages.receipt_handle import TOKEN_BYTES_MAX, Receipt
 
 TOPICS = st.integers(0, 2**64 - 1)
 TIMES = st.integers(0, 2**32 - 1)

@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.sqs.errors import ERROR_KINDS, SqsError
-from adapters.sqs.http import REQUEST_BYTES_MAX
-from adapters.sqs.refusal import Refusal, of_error
+from adapters.sqs.http.refusal import Refusal, of_error
+from adapters.sqs.http.request_response import REQUEST_BYTES_MAX
 from adapters.sqs.settings import REQUEST_S_MAX
 from gateway.admin.metrics import NodeCollector, render
 from tests.adapters.in_process import KEY_ID

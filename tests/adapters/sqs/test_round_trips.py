@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.sqs.http import HttpRequest
-from adapters.sqs.json_codec import JSON
-from adapters.sqs.query_codec import QUERY_JSON, QUERY_XML
-from adapters.sqs.shapes import ACTIONS
+from adapters.sqs.codec.json_codec import JSON
+from adapters.sqs.codec.query_codec import QUERY_JSON, QUERY_XML
+from adapters.sqs.codec.shapes import ACTIONS
+from adapters.sqs.http.request_response import HttpRequest
 from tests.adapters.sqs.query_model import query_service_model
 
 JSON_MODEL = botocore.session.Session().get_service_model("sqs")

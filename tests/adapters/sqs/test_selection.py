@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.sqs import errors, paging, selection
+from adapters.sqs import errors
+from adapters.sqs.actions import paging
+from adapters.sqs.codec.shapes import MessageAttributeValue, ReceiveMessageRequest
 from adapters.sqs.errors import SqsError
-from adapters.sqs.shapes import MessageAttributeValue, ReceiveMessageRequest
+from adapters.sqs.messages import selection
 
 VALUE = MessageAttributeValue(data_type="String", string_value="x")
 AVAILABLE = {"Hello": VALUE, "General": VALUE, "Help.Me": VALUE}

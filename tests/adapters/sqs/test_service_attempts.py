@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from adapters.sqs import attempts
-from adapters.sqs.attempts import Attempt, Attempts
+from adapters.sqs.messages import attempts
+from adapters.sqs.messages.attempts import Attempt, Attempts
 from tests.adapters.sqs.service import Service
 from tests.adapters.sqs.test_service_fifo import bodies, delete, receive, release, send
 

@@ -23,10 +23,11 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from adapters.base import ListenerAddress
-from adapters.sqs import http, server
-from adapters.sqs.actions import PERFORM
+from adapters.sqs import server
+from adapters.sqs.actions.table import PERFORM
+from adapters.sqs.codec.shapes import ACTIONS
+from adapters.sqs.http import request_response as http
 from adapters.sqs.settings import HEAD_BYTES_MAX, SqsSettings
-from adapters.sqs.shapes import ACTIONS
 from auth.principal import SignInMode
 from auth.tls import open_loopback_certificate, server_context
 from tests.adapters.in_process import KEY_ID, SECRET

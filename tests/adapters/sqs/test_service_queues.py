@@ -9,7 +9,7 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
-from adapters.sqs.declaration import ADAPTER
+from adapters.sqs.queues.declaration import ADAPTER
 from kernel.api.client import PutTopic
 from kernel.api.model import DeadLetter, GroupOptions, TopicKind, TopicOptions
 from tests.adapters.sqs.service import Service

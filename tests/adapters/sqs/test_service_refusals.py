@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from botocore.exceptions import ClientError
 
+from adapters.sqs.codec.shapes import ACTIONS, Action
 from adapters.sqs.settings import SqsSettings
-from adapters.sqs.shapes import ACTIONS, Action
 from auth.principal import SignInMode
 from kernel.api.client import PutTopic
 from kernel.api.model import GroupOptions, Overflow, TopicOptions

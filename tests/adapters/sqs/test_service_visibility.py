@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
-from adapters.sqs import receipt_handle
+from adapters.sqs.messages import receipt_handle
 from tests.adapters.sqs.service import Service
 from tests.adapters.sqs.test_service_messages import code_of, figures, receive
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from adapters.sqs.shape_base import Kind, Shape, fields_of, wire_name
-from adapters.sqs.shapes import ACTIONS
+from adapters.sqs.codec.shape_base import Kind, Shape, fields_of, wire_name
+from adapters.sqs.codec.shapes import ACTIONS
 
 MODEL = botocore.session.Session().get_service_model("sqs")
 

@@ -5,13 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.sqs import errors, validation
-from adapters.sqs.errors import ErrorKind, SqsError
-from adapters.sqs.message_attributes import (
-    check_attributes,
-    check_system_attributes,
-    size_of_attributes,
-)
-from adapters.sqs.shapes import (
+from adapters.sqs.codec.shapes import (
     ACTIONS,
     Call,
     ChangeMessageVisibilityBatchRequest,
@@ -24,6 +18,12 @@ from adapters.sqs.shapes import (
     SendMessageBatchRequest,
     SendMessageBatchRequestEntry,
     SendMessageRequest,
+)
+from adapters.sqs.errors import ErrorKind, SqsError
+from adapters.sqs.messages.message_attributes import (
+    check_attributes,
+    check_system_attributes,
+    size_of_attributes,
 )
 from adapters.sqs.validation import SendRules
 

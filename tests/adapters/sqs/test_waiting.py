@@ -8,7 +8,7 @@ import pytest
 
 from adapters.sqs import errors
 from adapters.sqs.errors import SqsError
-from adapters.sqs.recents import Recents
+from adapters.sqs.queues.recents import Recents
 from adapters.sqs.settings import PUBLISH_BYTES_MAX
 from adapters.sqs.waiting import LongPolls, SharedBatches
 from kernel.api.client import Received, ReceiveSpec
