@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from benchmarks.kernel_load import BODY, Drain, Publisher, make_topic, open_at, put
 from gateway.app import SWITCH_INTERVAL_S
-from gateway.garbage import Garbage
+from gateway.process.garbage import Garbage
 from kernel.api import message as messages
 from kernel.api.client import ConsumerSpec, PublishBatch, ReceiveSpec
 from kernel.api.model import TopicInfo, TopicOptions

@@ -25,7 +25,7 @@ from statistics import median
 from typing import NamedTuple
 
 from benchmarks.kernel_load import BATCH, BODY, make_topic, open_at, put
-from gateway.garbage import Garbage
+from gateway.process.garbage import Garbage
 from kernel.api import message as messages
 from kernel.api.client import PublishBatch, Session
 from kernel.api.model import TopicInfo, TopicOptions

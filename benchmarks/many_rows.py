@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import results
 from benchmarks.kernel_load import Drain, Publisher, make_topic, open_at, put, rss_mb
 from gateway.app import SWITCH_INTERVAL_S, loop_factory
-from gateway.garbage import Garbage
+from gateway.process.garbage import Garbage
 from kernel.api.client import ConsumerSpec, PutTopic
 from kernel.api.model import GroupOptions, TopicInfo, TopicOptions
 from kernel.api.tree import Subscriber, SubscriberSpec, Subscription

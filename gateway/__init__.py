@@ -2,6 +2,16 @@
 
 It reads the settings, assembles the roles a process plays, and offers the command line. Nothing
 imports it.
+
+- `cli`: the command `weir`; `commands/` has one file for each of its commands
+- `app`: runs a node: event loop, logging, exit codes
+- `serving/`: nodes, put together
+- `admin/`: the HTTP API for operators
+- `reporting/`: metering, reports to the cluster, log lines
+- `process/`: data directory, start and stop
+- `access/`: users, rights, certificates
+- `config/`: the settings
+- `docs_config`: makes docs/reference/config.md out of protocols.yaml
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ import structlog
 
 from auth.errors import AuthError
 from gateway.commands.output import ExitCode, say
-from gateway.data_lock import DataDirectoryInUse
-from gateway.open_files import allow_open_files
-from gateway.process import StartRefused
+from gateway.process.data_lock import DataDirectoryInUse
+from gateway.process.open_files import allow_open_files
+from gateway.process.running import StartRefused
 from kernel.common.errors import KernelError
 from kernel.log.errors import JournalDamaged, JournalError
 
 if TYPE_CHECKING:
-    from gateway.config_schema import Settings
+    from gateway.config.schema import Settings
 
 SWITCH_INTERVAL_S = 0.00005
 """How long a thread waits for another before it asks for the interpreter. The journal's writer
@@ -83,15 +83,15 @@ async def serve(settings: Settings) -> None:
     # A role is imported when it is played: a store starts in half the time without the adapters.
     match settings.node.role:
         case "all":
-            from gateway.node import Node
+            from gateway.serving.node import Node
 
             await Node(settings).run()
         case "store":
-            from gateway.store_node import StoreNode
+            from gateway.serving.store_node import StoreNode
 
             await StoreNode(settings).run()
         case "gateway":
-            from gateway.gateway_node import GatewayNode
+            from gateway.serving.gateway_node import GatewayNode
 
             await GatewayNode(settings).run()
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from gateway.config import load
-from gateway.config_path import SECTIONS, Path, spell
-from gateway.config_schema import Settings
-from gateway.config_source import compose, default_file
-from gateway.config_types import Kind, description_of, entry_kind, fields_of, section_of
+from gateway.config.loading import load
+from gateway.config.path import SECTIONS, Path, spell
+from gateway.config.schema import Settings
+from gateway.config.schema_types import Kind, description_of, entry_kind, fields_of, section_of
+from gateway.config.source import compose, default_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gateway.config_schema import Limit, Protocol
+    from gateway.config.schema import Limit, Protocol
 
 PAGE = FilePath("docs", "reference", "config.md")
 

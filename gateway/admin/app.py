@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter
     from auth.tokens import AdminToken
+    from gateway.access.identity import Identity
     from gateway.admin.principals import Principals
     from gateway.admin.topic_shapes import GroupLimits
-    from gateway.config_schema import Listener, Tenant
-    from gateway.identity import Identity
-    from gateway.node_metering import NodeMetering
+    from gateway.config.schema import Listener, Tenant
+    from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.common.ports import Clock

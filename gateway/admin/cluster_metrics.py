@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from gateway.node_metering import NodeMetering
+    from gateway.reporting.node_metering import NodeMetering
     from kernel.in_process.opening import LocalStore
     from kernel.remote.serving import StoreService
     from kernel.store.raft_groups.peer_links import PeerLinks

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from gateway.heartbeat_reports import HeartbeatReporter
+    from gateway.reporting.heartbeat_reports import HeartbeatReporter
     from kernel.remote.client import ClusterClient
     from kernel.remote.leader_calls.leaders import RemoteLeaders
     from kernel.remote.mesh.meeting import MeetingPoint

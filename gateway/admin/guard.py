@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from auth.tokens import AdminToken
-    from gateway.config_schema import Listener
-    from gateway.identity import Identity
+    from gateway.access.identity import Identity
+    from gateway.config.schema import Listener
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 METRICS_PATH = "/metrics"

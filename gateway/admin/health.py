@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from adapters.memory import GatewayMemory
-    from gateway.node_metering import NodeMetering
+    from gateway.reporting.node_metering import NodeMetering
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from gateway.node_metering import NodeMetering
+    from gateway.reporting.node_metering import NodeMetering
 
 
 class MeteringRoutes:

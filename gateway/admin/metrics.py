@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from adapters.base import Adapter
     from adapters.memory import GatewayMemory
     from auth.passwords import CheckStatistics
-    from gateway.node_metering import NodeMetering
-    from gateway.tls_failures import TlsFailures
+    from gateway.access.tls_failures import TlsFailures
+    from gateway.reporting.node_metering import NodeMetering
 
 
 class NodeCollector(Collector):

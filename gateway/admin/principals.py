@@ -22,8 +22,8 @@ from auth.passwords import hash_password
 from auth.records import AccessKey, Alter, Create, Policy, Record, User
 from auth.rules import parse_rule
 from auth.store import POLICIES_PER_TENANT_MAX, USERS_MAX, AuthStore
+from gateway.access.identity import encode_record, key_of
 from gateway.admin.tenants import of_tenant
-from gateway.identity import encode_record, key_of
 from kernel.api.client import PutRecord
 from kernel.common.errors import Code, KernelError
 

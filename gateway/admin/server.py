@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from auth.tls import CertificateFiles
-    from gateway.config_schema import Listener
+    from gateway.config.schema import Listener
 
 CONNECTIONS_MAX = 256
 """People, scripts and scrapers; programs that move messages use a protocol."""

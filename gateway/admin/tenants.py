@@ -18,7 +18,7 @@ from starlette.routing import Route
 from auth.principal import DEFAULT_TENANT, name_fault
 from gateway.admin.callers import TAKES_NODE, caller_of, tenant_asked
 from gateway.admin.requests import answer
-from gateway.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, known_as
+from gateway.config.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, known_as
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from auth.store import AuthStore
     from gateway.admin.callers import Caller
-    from gateway.config_schema import Tenant
+    from gateway.config.schema import Tenant
 
 NAMED_MAX = 5
 """Tenants named in the answer to an unknown one; `weir tenant ls` lists all."""

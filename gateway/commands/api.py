@@ -30,8 +30,8 @@ from auth.development import is_loopback
 from auth.errors import AuthError
 from auth.principal import split_login
 from auth.tokens import read_admin_token
+from gateway.access.certificates import ADMIN_CERTIFICATE
 from gateway.admin.address import read_address
-from gateway.certificates import ADMIN_CERTIFICATE
 from gateway.commands.output import CommandError, ExitCode
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from gateway.admin.address import read_address
 from gateway.commands.api import DEFAULT_DATA, DataOption, NoAnswer, connect
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, say
 from gateway.commands.values import put_one
-from gateway.data_lock import DataDirectoryInUse
+from gateway.process.data_lock import DataDirectoryInUse
 from kernel.common.errors import KernelError
 from kernel.log.errors import JournalError
 from metering.exporter import ExportError
@@ -89,8 +89,8 @@ def refreshed_archive(data: Path, *, anew: bool = False) -> Path:
     """The archive of a data directory, with everything that was counted; `anew`: a new one. Raises
     CommandError.
     """
-    from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
-    from gateway.process import GATEWAY_FILE
+    from gateway.process.running import GATEWAY_FILE
+    from gateway.reporting.node_metering import ARCHIVE_DIRECTORY, export_offline
     from kernel.cluster.roster import FILE as HOME_FILE
 
     if (data / HOME_FILE).exists():

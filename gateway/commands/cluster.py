@@ -40,9 +40,9 @@ def begin(
 ) -> None:
     """Make an empty data directory that of the first store of a new cluster; then `weir store`."""
     settings = load_settings(config, data, [AS_STORE, *(assignments or ())]).settings
-    from gateway.data_lock import DataDirectoryInUse
-    from gateway.process import StartRefused
-    from gateway.store_node import found_cluster
+    from gateway.process.data_lock import DataDirectoryInUse
+    from gateway.process.running import StartRefused
+    from gateway.serving.store_node import found_cluster
     from kernel.common.errors import KernelError
     from kernel.log.errors import JournalError
 

@@ -8,8 +8,8 @@ import typer
 
 from gateway.commands.options import Assignments, ConfigFile, DataDirectory, load_settings
 from gateway.commands.output import Format, FormatOption, Table, put, say
-from gateway.config_merge import is_fact
-from gateway.config_path import Path, spell
+from gateway.config.merge import is_fact
+from gateway.config.path import Path, spell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

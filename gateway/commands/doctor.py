@@ -24,7 +24,7 @@ from gateway.commands.output import (
     put,
     say,
 )
-from gateway.data_lock import DataDirectoryInUse, lock_data_directory
+from gateway.process.data_lock import DataDirectoryInUse, lock_data_directory
 from kernel.common.errors import KernelError
 from kernel.log.errors import JournalError
 from kernel.log.format.files import JOURNAL_DIRECTORY
@@ -176,8 +176,8 @@ async def _go_on(directory: Path, found: Examination) -> None:
     """Open the store as a server would, give up what is lost, and end it in order."""
     from functools import partial
 
-    from gateway.origins import register_origins
-    from gateway.process import fatal
+    from gateway.process.running import fatal
+    from gateway.serving.origins import register_origins
     from kernel.in_process.opening import open_store
     from kernel.store.drivers.disk import DirectoryDisk
     from kernel.store.drivers.system import SystemClock, SystemRandom

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from gateway.commands.output import CommandError, ExitCode
-from gateway.config import ConfigError, Loaded, load
+from gateway.config.loading import ConfigError, Loaded, load
 
 ConfigFile = Annotated[
     Path | None,

@@ -37,7 +37,7 @@ TMPFS_BYTES = 640 * 1024 * 1024
 
 def listeners(ports: dict[str, int]) -> dict[str, object]:
     """Settings that open the listeners of the load's protocols at ports of their own."""
-    from gateway.config import load
+    from gateway.config.loading import load
 
     given: dict[str, object] = {"node.admin.port": 0}
     for path in load(environ={}).settings.open_listeners():
@@ -330,8 +330,8 @@ class Cluster:
 
 def found(first: Server) -> None:
     """`weir cluster init`."""
-    from gateway.config import load
-    from gateway.store_node import found_cluster
+    from gateway.config.loading import load
+    from gateway.serving.store_node import found_cluster
 
     assignments = [*first.flags[3::2], "node.role=store"]
     found_cluster(first.data, load(assignments=assignments, environ={}).settings)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config import load
-from gateway.store_node import found_cluster
+from gateway.config.loading import load
+from gateway.serving.store_node import found_cluster
 from tests.free_ports import free_ports
 from tests.gateway.serving import Process, launched
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from gateway.config_schema import Settings
+    from gateway.config.schema import Settings
 
 SECRET = "sixteen bytes or more"
 SECONDS = 60

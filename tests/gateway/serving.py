@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 
-from gateway.config import load
+from gateway.config.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

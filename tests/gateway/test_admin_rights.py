@@ -25,7 +25,7 @@ from gateway.admin.callers import RIGHTS, Right
 from gateway.admin.health import HealthRoutes
 from gateway.admin.principals import Principals
 from gateway.admin.topic_shapes import GroupLimits
-from gateway.config_schema import Listener, Tenant
+from gateway.config.schema import Listener, Tenant
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.admin import server
 from gateway.admin.server import CONNECTIONS_MAX, HEAD_BYTES_MAX, AdminServer
-from gateway.config_schema import Listener
+from gateway.config.schema import Listener
 
 LOOK = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import gateway.cli
-from gateway import node_metering
 from gateway.commands import bill
 from gateway.commands.output import ExitCode
+from gateway.reporting import node_metering
 from metering.schema import parse_manifest
 from metering.schema.manifest import MANIFEST_NAME
 from spark import session

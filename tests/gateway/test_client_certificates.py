@@ -15,8 +15,8 @@ import pika.exceptions
 import pytest
 
 from adapters.rocketmq.errors import Code
-from gateway.config import load
-from gateway.config_path import ConfigError
+from gateway.config.loading import load
+from gateway.config.path import ConfigError
 from tests.adapters.rocketmq.support import resource, service_pb2, signed
 from tests.certificates import Authority
 from tests.gateway.serving import Process, serving

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config import load
-from gateway.process import StartRefused
-from gateway.store_node import claim, found_cluster, place
+from gateway.config.loading import load
+from gateway.process.running import StartRefused
+from gateway.serving.store_node import claim, found_cluster, place
 from kernel.cluster.records import NodeState
 from kernel.store.drivers.disk import DirectoryDisk
 from tests.gateway.cluster import SECONDS, SECRET, STORES, Cluster, until

@@ -13,7 +13,7 @@ from adapters.amqp.handshake import MECHANISMS, AmqpSettings
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.environment import MqttSettings
 from adapters.rocketmq.settings import RocketmqSettings
-from gateway.config import load
+from gateway.config.loading import load
 
 
 def test_amqp_shows_every_setting_of_its_adapter_with_its_default() -> None:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from auth.errors import AuthError
-from gateway.cluster_settings import (
+from gateway.config.cluster_settings import (
     SECRET_VARIABLE,
     address_of,
     gateway_address,
@@ -24,7 +24,7 @@ from gateway.cluster_settings import (
     peers_of,
     spell_address,
 )
-from gateway.config import ConfigError, Settings, load
+from gateway.config.loading import ConfigError, Settings, load
 
 PLAIN = "node.insecure.plain_text=true"
 STORE = ("node.role=store", "node.cluster.number=3")

@@ -15,13 +15,13 @@ import yaml
 import gateway
 from gateway.cli import main
 from gateway.commands.output import ExitCode
-from gateway.config import load
+from gateway.config.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config import Settings
+    from gateway.config.loading import Settings
 
 
 @dataclass(frozen=True)

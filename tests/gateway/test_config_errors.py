@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config import ConfigError, load
-from gateway.config_source import CHANGES_MAX, DEPTH_MAX, FILE_SIZE_BYTES_MAX
+from gateway.config.loading import ConfigError, load
+from gateway.config.source import CHANGES_MAX, DEPTH_MAX, FILE_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path

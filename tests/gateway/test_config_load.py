@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config import load
+from gateway.config.loading import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config import Loaded
+    from gateway.config.loading import Loaded
 
 AMQP_PORT = ("protocols", "amqp", "listeners", "tcp", "port")
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config import ConfigError, load
-from gateway.tenants import TENANTS_MAX, names_in, tenants_word
+from gateway.config.loading import ConfigError, load
+from gateway.config.tenants import TENANTS_MAX, names_in, tenants_word
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config import Loaded
+    from gateway.config.loading import Loaded
 
 
 def loaded(folder: Path, tenants: str) -> Loaded:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config import load
-from gateway.config_path import ConfigError
-from gateway.exposure import exposures
+from gateway.config.exposure import exposures
+from gateway.config.loading import load
+from gateway.config.path import ConfigError
 from tests.gateway.serving import refused, serving
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.garbage import BUSY_S, CALM_S, LOOK_S, YOUNG_OBJECTS, Garbage
+from gateway.process.garbage import BUSY_S, CALM_S, LOOK_S, YOUNG_OBJECTS, Garbage
 from tests.simulator.loop import VirtualLoop
 
 
@@ -64,7 +64,9 @@ def test_what_is_loaded_is_left_alone_and_full_collections_are_not_automatic(
 def test_cycles_go_when_it_is_calm_or_at_last(
     monkeypatch: pytest.MonkeyPatch, loop: VirtualLoop, used_share: float, after_s: float
 ) -> None:
-    monkeypatch.setattr("gateway.garbage.time.process_time", lambda: loop.time() * used_share)
+    monkeypatch.setattr(
+        "gateway.process.garbage.time.process_time", lambda: loop.time() * used_share
+    )
     garbage = Garbage(loop)
     garbage.start()
     lost = old_cycle()

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError
 
 from gateway.commands.bill import refreshed_archive
 from gateway.commands.output import CommandError
-from gateway.node_metering import ARCHIVE_DIRECTORY
+from gateway.reporting.node_metering import ARCHIVE_DIRECTORY
 from metering.schema import Action, Kind
 from metering.schema.manifest import sequence_gaps
 from spark.reconcile import check_routed

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config import load
-from gateway.greeting import greeting
+from gateway.config.loading import load
+from gateway.serving.greeting import greeting
 from tests.gateway.serving import environment, serving
 
 if TYPE_CHECKING:

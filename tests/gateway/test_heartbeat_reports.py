@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.base import AdapterStatistics, Origin
-from gateway.config import load
-from gateway.config_schema import Settings
-from gateway.heartbeat_reports import ABSENT_REPORTS, HeartbeatReporter
-from gateway.tenants import tenants_word
+from gateway.config.loading import load
+from gateway.config.schema import Settings
+from gateway.config.tenants import tenants_word
+from gateway.reporting.heartbeat_reports import ABSENT_REPORTS, HeartbeatReporter
 from kernel.cluster.messages import (
     CLIENT_NAME_LENGTH_MAX,
     Consuming,

@@ -9,8 +9,8 @@ import pytest
 from auth.errors import AuthCode, AuthError
 from auth.records import AccessKey, Policy, Record, User
 from auth.rules import parse_rule
+from gateway.access.identity import Identity, decode_record, encode_record, key_of
 from gateway.admin.principals import Principals
-from gateway.identity import Identity, decode_record, encode_record, key_of
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from adapters.line_budget import PERIOD_MS
-from gateway.leader_log import LINES_MAX, LeaderLog
+from gateway.reporting.leader_log import LINES_MAX, LeaderLog
 from kernel.common.ids import RaftGroup
 
 

@@ -17,9 +17,9 @@ import pika.exceptions
 import pytest
 
 from gateway.app import words_for
-from gateway.data_lock import DataDirectoryInUse, lock_data_directory
-from gateway.node import DRAIN_SECONDS
-from gateway.process import GATEWAY_FILE
+from gateway.process.data_lock import DataDirectoryInUse, lock_data_directory
+from gateway.process.running import GATEWAY_FILE
+from gateway.serving.node import DRAIN_SECONDS
 from tests.gateway.serving import Process, refused, serving
 from tests.rings import HAS_RINGS
 

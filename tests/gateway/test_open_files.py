@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.open_files import OPEN_FILES_MAX, OpenFiles, allow_open_files
+from gateway.process.open_files import OPEN_FILES_MAX, OpenFiles, allow_open_files
 from tests.gateway.serving import serving
 
 LOW = 256

@@ -15,7 +15,7 @@ from auth.principal import Principal
 from auth.records import Create, Policy, User
 from auth.rules import Action, Kind, parse_rule, permission
 from auth.store import AuthStore
-from gateway.rights_watch import LOOK_S, SLICE_S, RightsWatch
+from gateway.access.rights_watch import LOOK_S, SLICE_S, RightsWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

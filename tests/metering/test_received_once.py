@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.node_metering import ARCHIVE_DIRECTORY
+from gateway.reporting.node_metering import ARCHIVE_DIRECTORY
 from metering.schema import Action
 from spark.reconcile import check_proof
 from tests.gateway.serving import serving

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.commands.bill import refreshed_archive
 from gateway.commands.output import CommandError
-from gateway.node_metering import ARCHIVE_DIRECTORY
+from gateway.reporting.node_metering import ARCHIVE_DIRECTORY
 from metering.schema import Action, parse_manifest
 from metering.schema.manifest import MANIFEST_NAME
 from tests.gateway.serving import Process, serving

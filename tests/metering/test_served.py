@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pika
 
-from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
+from gateway.reporting.node_metering import ARCHIVE_DIRECTORY, export_offline
 from metering.schema import INTERNAL, Action, Kind
 from metering.schema.manifest import sequence_gaps
 from spark.metered import SHAPES

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from gateway.config import load
+from gateway.config.loading import load
 from tests.rights import amqp_rows, mqtt_rows, rocketmq_rows, sqs_rows
 from tests.rights.rows import Row
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.config import load
+from gateway.config.loading import load
 from tests.rights.page import PAGE, PROTOCOLS, page
 from tests.rights.rows import Row
 from tests.rights.site import (

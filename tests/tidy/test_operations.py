@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from gateway.config import Operation, load
+from gateway.config.loading import Operation, load
 from tests.tidy.source_tree import ROOT
 
 if TYPE_CHECKING:

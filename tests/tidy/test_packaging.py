@@ -12,7 +12,7 @@ import pytest
 import gateway
 from gateway.commands.output import CommandError
 from gateway.commands.serve import check_packages
-from gateway.config_source import default_file
+from gateway.config.source import default_file
 from tests.tidy.source_tree import PACKAGES, ROOT
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config_source import default_file
+from gateway.config.source import default_file
 from gateway.docs_config import PAGE, render
 from tests.tidy.source_tree import PACKAGES, ROOT, project_files, text_of
 

@@ -53,7 +53,7 @@ clients of this test do in theirs. 6 to 40 ms; no turn of the server's own takes
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """As in `gateway.garbage`: whole collections would be what is measured."""
+    """As in `gateway.process.garbage`: whole collections would be what is measured."""
     gc.collect()
     gc.disable()
     yield

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapters.rocketmq.settings import RocketmqSettings
-from gateway.node import DRAIN_SECONDS
+from gateway.serving.node import DRAIN_SECONDS
 from tests.adapters.rocketmq.support import HeldDisk, Wire, broker_in_thread
 from tests.adapters.rocketmq.test_real_client import ended, start
 from tests.gateway.serving import Process, serving

@@ -12,7 +12,7 @@ import pytest
 from adapters.rocketmq.codec.stubs import parse_send_message, service_methods
 from adapters.rocketmq.errors import Code, RocketmqError
 from adapters.rocketmq.services.messaging_service import REFUSED
-from gateway.config import load
+from gateway.config.loading import load
 
 
 def run(program: str, home: Path) -> str:

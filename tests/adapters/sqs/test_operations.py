@@ -6,7 +6,7 @@ import re
 
 from adapters.sqs.actions import table as actions
 from adapters.sqs.codec.shapes import ACTIONS
-from gateway.config import load
+from gateway.config.loading import load
 
 LISTED = load(environ={}).settings.protocols["sqs"].operations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from adapters.sqs.codec.shapes import ACTIONS
-from gateway.config import load
+from gateway.config.loading import load
 from tests import npm_clients
 from tests.adapters.sqs.service import Service
 

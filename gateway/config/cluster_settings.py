@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from auth.errors import AuthCode, AuthError
 from auth.files import read_private
 from auth.tls import CertificateFiles, client_context, server_context
-from gateway.config_schema import NODE_NUMBER_MAX
+from gateway.config.schema import NODE_NUMBER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gateway.config_path import Path
-    from gateway.config_schema import Cluster, Settings
+    from gateway.config.path import Path
+    from gateway.config.schema import Cluster, Settings
 
 SECRET_VARIABLE = "WEIR_CLUSTER_SECRET"  # noqa: S105 - the name of a variable
 SECRET_BYTES_MIN = 16

@@ -14,11 +14,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.config_check import find_problems
-from gateway.config_merge import Merge
-from gateway.config_path import ConfigError, Path, Problem
-from gateway.config_schema import Limit, Listener, Operation, Protocol, Settings
-from gateway.config_source import (
+from gateway.config.check import find_problems
+from gateway.config.merge import Merge
+from gateway.config.path import ConfigError, Path, Problem
+from gateway.config.schema import Limit, Listener, Operation, Protocol, Settings
+from gateway.config.source import (
     read_assignments,
     read_default,
     read_environment,

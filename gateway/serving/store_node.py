@@ -22,6 +22,11 @@ from msgspec.structs import replace
 import gateway
 from auth.errors import AuthCode, AuthError
 from auth.tokens import open_admin_token
+from gateway.access.certificates import admin_certificate
+from gateway.access.identity import UserRecords
+from gateway.access.tls_failures import TlsFailures
+from gateway.access.turned_away import TurnedAway
+from gateway.access.will_rights import WillRights
 from gateway.admin.address import write_address
 from gateway.admin.app import StoreParts, build_store_app
 from gateway.admin.cluster import Admission
@@ -29,23 +34,17 @@ from gateway.admin.cluster_metrics import StoreCollector
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
 from gateway.admin.server import AdminServer
 from gateway.admin.store_figures import damage_check, disk_check
-from gateway.alarm_log import AlarmLog
-from gateway.certificates import admin_certificate
-from gateway.cluster_settings import (
+from gateway.config.cluster_settings import (
     address_of,
     host_label,
     open_security,
     peers_of,
     spell_address,
 )
-from gateway.data_lock import lock_data_directory
-from gateway.exposure import warn_of_exposures
-from gateway.garbage import Garbage
-from gateway.identity import UserRecords
-from gateway.leader_log import LeaderLog
-from gateway.node_metering import NodeMetering, node_of
-from gateway.origins import register_origins
-from gateway.process import (
+from gateway.config.exposure import warn_of_exposures
+from gateway.process.data_lock import lock_data_directory
+from gateway.process.garbage import Garbage
+from gateway.process.running import (
     StartRefused,
     check_no_gateway,
     fatal,
@@ -54,9 +53,10 @@ from gateway.process import (
     run_until_told,
     take_data_directory,
 )
-from gateway.tls_failures import TlsFailures
-from gateway.turned_away import TurnedAway
-from gateway.will_rights import WillRights
+from gateway.reporting.leader_log import LeaderLog
+from gateway.reporting.node_metering import NodeMetering, node_of
+from gateway.serving.alarm_log import AlarmLog
+from gateway.serving.origins import register_origins
 from kernel.cluster.cluster_admin import ClusterAdmin
 from kernel.cluster.cluster_service import ClusterService
 from kernel.cluster.manager import Manager
@@ -75,9 +75,9 @@ from kernel.store.raft_groups.consensus import RaftTiming
 from kernel.store.raft_groups.peer_links import PeerLinks, new_nonce
 
 if TYPE_CHECKING:
-    from gateway.cluster_settings import Security
-    from gateway.config_schema import Settings
-    from gateway.data_lock import DataLock
+    from gateway.config.cluster_settings import Security
+    from gateway.config.schema import Settings
+    from gateway.process.data_lock import DataLock
     from kernel.store.drivers.write_ring import WriteRing
     from kernel.store.replicas.replica import Replica
 

@@ -23,30 +23,30 @@ import structlog
 
 from auth.files import read_or_create_private
 from auth.tokens import open_admin_token
+from gateway.access.certificates import admin_certificate
+from gateway.access.tls_failures import TlsFailures
+from gateway.access.turned_away import TurnedAway
 from gateway.admin.address import write_address
 from gateway.admin.app import build_waiting_app
 from gateway.admin.gateway_figures import GatewayFigures, stores_check
 from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import AdminServer, Exchange
-from gateway.alarm_log import AlarmLog
-from gateway.certificates import admin_certificate
-from gateway.cluster_settings import gateway_address, open_security, peers_of
-from gateway.exposure import warn_of_exposures
-from gateway.front import DRAIN_SECONDS, Front
-from gateway.garbage import Garbage
-from gateway.greeting import greeting
-from gateway.heartbeat_reports import HeartbeatReporter
-from gateway.node_metering import NodeMetering
-from gateway.process import (
+from gateway.config.cluster_settings import gateway_address, open_security, peers_of
+from gateway.config.exposure import warn_of_exposures
+from gateway.process.garbage import Garbage
+from gateway.process.running import (
     GATEWAY_FILE,
     StartRefused,
     command_typed,
     run_until_told,
     take_data_directory,
 )
-from gateway.tls_failures import TlsFailures
-from gateway.turned_away import TurnedAway
+from gateway.reporting.heartbeat_reports import HeartbeatReporter
+from gateway.reporting.node_metering import NodeMetering
+from gateway.serving.alarm_log import AlarmLog
+from gateway.serving.front import DRAIN_SECONDS, Front
+from gateway.serving.greeting import greeting
 from kernel.cluster import records
 from kernel.cluster.cluster_admin import ClusterAdmin
 from kernel.log.format.meta import read_meta
@@ -61,8 +61,8 @@ from kernel.store.raft_groups.peer_links import new_nonce
 
 if TYPE_CHECKING:
     from auth.tokens import AdminToken
-    from gateway.config_schema import Settings
-    from gateway.data_lock import DataLock
+    from gateway.config.schema import Settings
+    from gateway.process.data_lock import DataLock
     from kernel.remote.client import ClusterClient
 
 SAY_AGAIN_SECONDS = 10.0

@@ -17,19 +17,16 @@ from typing import TYPE_CHECKING
 import structlog
 
 from auth.tokens import open_admin_token
+from gateway.access.certificates import admin_certificate
+from gateway.access.will_rights import WillRights
 from gateway.admin.address import write_address
 from gateway.admin.health import HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import AdminServer
 from gateway.admin.store_figures import StoreFigures, damage_check, disk_check
-from gateway.alarm_log import AlarmLog
-from gateway.certificates import admin_certificate
-from gateway.exposure import warn_of_exposures
-from gateway.front import DRAIN_SECONDS, Front
-from gateway.garbage import Garbage
-from gateway.greeting import greeting
-from gateway.node_metering import NodeMetering, node_of
-from gateway.process import (
+from gateway.config.exposure import warn_of_exposures
+from gateway.process.garbage import Garbage
+from gateway.process.running import (
     StartRefused,
     check_no_gateway,
     command_typed,
@@ -38,7 +35,10 @@ from gateway.process import (
     run_until_told,
     take_data_directory,
 )
-from gateway.will_rights import WillRights
+from gateway.reporting.node_metering import NodeMetering, node_of
+from gateway.serving.alarm_log import AlarmLog
+from gateway.serving.front import DRAIN_SECONDS, Front
+from gateway.serving.greeting import greeting
 from kernel.cluster.roster import read_home
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.store.drivers.disk import DirectoryDisk
@@ -47,8 +47,8 @@ from kernel.store.drivers.worker import Worker
 
 if TYPE_CHECKING:
     from gateway.admin.health import Check
-    from gateway.config_schema import Settings
-    from gateway.data_lock import DataLock
+    from gateway.config.schema import Settings
+    from gateway.process.data_lock import DataLock
     from kernel.store.drivers.write_ring import WriteRing
 
 _log = structlog.get_logger("weir.node")

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import Origin
-from gateway.config_schema import Metering
-from gateway.data_lock import lock_data_directory
+from gateway.config.schema import Metering
+from gateway.process.data_lock import lock_data_directory
 from kernel.api.origins import INTERNAL
 from kernel.common.errors import Code, KernelError
 from kernel.in_process.opening import open_store
@@ -273,7 +273,7 @@ def export_offline(data: Path, *, anew: bool = False) -> None:
 
 
 async def _export_offline(data: Path, *, anew: bool) -> None:
-    from gateway.process import fatal
+    from gateway.process.running import fatal
 
     loop = asyncio.get_running_loop()
     clock = SystemClock()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.line_budget import LineBudget
-from gateway.cluster_settings import spell_address
+from gateway.config.cluster_settings import spell_address
 
 if TYPE_CHECKING:
     import structlog.typing

@@ -11,7 +11,7 @@ import structlog
 from auth.rules import Action, Kind, permission
 
 if TYPE_CHECKING:
-    from gateway.identity import UserRecords
+    from gateway.access.identity import UserRecords
 
 PUBLISH_TREE: Final = permission(Action.PUBLISH, Kind.TREE)
 

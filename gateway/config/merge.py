@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gateway.config_path import SECTIONS, Path, Problem, spell
-from gateway.config_schema import Settings
-from gateway.config_types import (
+from gateway.config.path import SECTIONS, Path, Problem, spell
+from gateway.config.schema import Settings
+from gateway.config.schema_types import (
     Kind,
     convert,
     entry_kind,
@@ -34,7 +34,7 @@ from gateway.config_types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.config_source import Change
+    from gateway.config.source import Change
 
 LISTENER_ALIASES = ("host", "port")
 """Keys that a protocol lends from its first listener."""

@@ -23,8 +23,8 @@ from kernel.common.limits import RESERVED_PREFIXES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gateway.config_path import Path
-    from gateway.config_schema import Tenant
+    from gateway.config.path import Path
+    from gateway.config.schema import Tenant
 
 TENANTS_MAX: Final = 200
 """The meter keeps 20,000 active keys for all tenants: so many still have 100 each."""

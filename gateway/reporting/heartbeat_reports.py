@@ -21,8 +21,8 @@ import structlog
 
 import gateway
 from adapters.base import Origin
-from gateway.cluster_settings import ANYWHERE, host_label, spell_address
-from gateway.tenants import tenants_word
+from gateway.config.cluster_settings import ANYWHERE, host_label, spell_address
+from gateway.config.tenants import tenants_word
 from kernel.cluster.gateways import SMOOTHED
 from kernel.cluster.messages import (
     CLIENT_NAME_LENGTH_MAX,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter
     from adapters.moving import ConsumersByKey
-    from gateway.config_schema import Settings
+    from gateway.config.schema import Settings
     from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.common.ports import Clock
     from kernel.remote.client import ClusterClient

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 import gateway
-from gateway.data_lock import DataLock, lock_data_directory
+from gateway.process.data_lock import DataLock, lock_data_directory
 from kernel.store.drivers.write_ring import open_ring
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gateway.config_schema import Node
+    from gateway.config.schema import Node
     from kernel.store.drivers.write_ring import WriteRing
 
 EXIT_STORAGE = 74

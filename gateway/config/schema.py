@@ -9,7 +9,7 @@ protocols.yaml is the product's face; this module is its grammar. Three kinds of
   which a file may add.
 
 Every struct refuses unknown keys. A setting that this version reads but does not yet honour is
-refused as well (gateway/config_check.py), because a setting that is silently ignored is a lie.
+refused as well (gateway/config/check.py), because a setting that is silently ignored is a lie.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 from kernel.common.limits import DATA_GROUPS_MAX
 
 if TYPE_CHECKING:
-    from gateway.config_path import Path
+    from gateway.config.path import Path
 
 HOST_LENGTH_MAX = 253
 """The longest name that DNS can carry (RFC 1035 section 2.3.4, less length and root octets)."""
@@ -219,7 +219,7 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One tenant: the name each protocol has for it (an account, a virtual host, a namespace). A
-    protocol that is not named calls it by its own name (gateway/tenants.py).
+    protocol that is not named calls it by its own name (gateway/config/tenants.py).
     """
 
     known_as: dict[str, str] = {}

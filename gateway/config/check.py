@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from auth.development import is_loopback
-from gateway.cluster_settings import cluster_findings
-from gateway.config_path import SECTIONS, Path, Problem, spell
-from gateway.exposure import exposure_findings
-from gateway.tenants import tenant_findings
+from gateway.config.cluster_settings import cluster_findings
+from gateway.config.exposure import exposure_findings
+from gateway.config.path import SECTIONS, Path, Problem, spell
+from gateway.config.tenants import tenant_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gateway.config_schema import Settings
+    from gateway.config.schema import Settings
 
 Finding = tuple[Path, str]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from auth.tls import CertificateFiles, open_loopback_certificate, read_pem_pair
 
 if TYPE_CHECKING:
-    from gateway.config_schema import Settings
+    from gateway.config.schema import Settings
     from kernel.common.ports import Clock
 
 ADMIN_CERTIFICATE: Final = "admin.crt"

@@ -13,13 +13,13 @@ import structlog
 
 from auth.development import is_loopback
 from auth.principal import SignInMode
-from gateway.config_path import spell
+from gateway.config.path import spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.config_path import Path
-    from gateway.config_schema import Listener, Settings
+    from gateway.config.path import Path
+    from gateway.config.schema import Listener, Settings
 
 CLUSTER_LISTENERS: Final = (("node", "store"), ("node", "mesh"))
 """What `node.cluster.tls` is for."""

@@ -19,15 +19,15 @@ from adapters.memory import GatewayMemory
 from auth.development import Listener as Reachable
 from auth.development import development_principals, startup_check
 from auth.sealed import open_key_ring
+from gateway.access.certificates import certificate_of
+from gateway.access.identity import Identity, UserRecords
+from gateway.access.rights_watch import RightsWatch
+from gateway.access.tls_failures import TlsFailures
 from gateway.admin.app import AdminParts, build_app
 from gateway.admin.principals import Principals
 from gateway.admin.topic_shapes import GroupLimits
-from gateway.builders import BUILDERS, Services
-from gateway.certificates import certificate_of
-from gateway.identity import Identity, UserRecords
-from gateway.process import StartRefused
-from gateway.rights_watch import RightsWatch
-from gateway.tls_failures import TlsFailures
+from gateway.process.running import StartRefused
+from gateway.serving.builders import BUILDERS, Services
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from auth.tls import CertificateFiles
     from auth.tokens import AdminToken
     from gateway.admin.health import HealthRoutes
-    from gateway.config_schema import Listener, Protocol, Settings
-    from gateway.node_metering import NodeMetering
+    from gateway.config.schema import Listener, Protocol, Settings
+    from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.common.ports import Clock, Random

@@ -16,7 +16,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gateway.config_path import Path
+    from gateway.config.path import Path
 
 Kind = Any
 """A type as it stands in an annotation: a class, `list[str]`, `dict[str, Limit]`, a union."""

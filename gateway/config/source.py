@@ -1,7 +1,7 @@
 """The places settings come from: the shipped file, an overlay, the environment, flags.
 
 Each source is read into a flat list of changes, in order. Which keys exist and what they may hold
-is not this module's business (gateway/config_merge.py), so a change carries the value as it came:
+is not this module's business (gateway/config/merge.py), so a change carries the value as it came:
 typed from YAML, plain text from a variable or a flag.
 
 The YAML reader here is stricter than YAML: a key given twice is an error (PyYAML keeps the last
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from gateway.config_path import DEFAULT, ConfigError, Path, Problem, spell
+from gateway.config.path import DEFAULT, ConfigError, Path, Problem, spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -55,7 +55,7 @@ class Change:
 
 def default_file() -> FilePath:
     """Return the shipped protocols.yaml, which is package data (in the source tree, by a link)."""
-    return FilePath(__file__).parent / "protocols.yaml"
+    return FilePath(__file__).parent.parent / "protocols.yaml"
 
 
 def read_default() -> list[Change]:

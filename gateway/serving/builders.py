@@ -21,8 +21,8 @@ from adapters.sqs.settings import SqsSettings
 from auth.principal import SignInMode
 from auth.sigv4 import SigV4Verifier
 from auth.tls import read_pem_pair, server_context
-from gateway.origins import quieten_grpc
-from gateway.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, names_in
+from gateway.config.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, names_in
+from gateway.serving.origins import quieten_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from auth.policy import Access
     from auth.records import AccessKey
     from auth.tls import CertificateFiles
-    from gateway.config_schema import Protocol, Tenant
-    from gateway.identity import Identity
-    from gateway.node_metering import NodeMetering
-    from gateway.tls_failures import TlsFailures
+    from gateway.access.identity import Identity
+    from gateway.access.tls_failures import TlsFailures
+    from gateway.config.schema import Protocol, Tenant
+    from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.common.ports import Clock, Random
 

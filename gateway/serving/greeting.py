@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from adapters.base import Adapter
-    from gateway.config_schema import Settings
+    from gateway.config.schema import Settings
 
 WEIR: Final = "weir"
 

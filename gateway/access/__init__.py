@@ -1,0 +1,9 @@
+"""Who may sign in, and who was turned away.
+
+- `identity`: users, keys and policies of the store's records, joined with `auth`
+- `rights_watch`: a right that is withdrawn reaches who is connected
+- `will_rights`: whether a will that is due may still be published
+- `certificates`: the certificate that this process shows
+- `tls_failures`: TLS handshakes that come to nothing: counted and logged
+- `turned_away`: processes that the cluster's own listeners have turned away: logged
+"""

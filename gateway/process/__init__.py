@@ -1,0 +1,7 @@
+"""What a process of the operating system needs, whatever it serves.
+
+- `running`: takes its data directory, runs until told to stop, ends
+- `data_lock`: one process a data directory
+- `open_files`: how many files, and so connections, it may have open
+- `garbage`: when Python's cycle collector runs
+"""

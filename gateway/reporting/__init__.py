@@ -1,0 +1,7 @@
+"""What a node tells of itself without being asked. Who asks, asks `gateway.admin`.
+
+- `node_metering`: the meters of its adapters, for the bill
+- `heartbeat_reports`: whom a gateway serves, told to the manager each second; which of its clients
+  are to go elsewhere is the answer
+- `leader_log`: a store's log lines about who leads the groups
+"""
