@@ -64,6 +64,9 @@ class Pipe(asyncio.Transport):
     def abort(self) -> None:
         self.close()
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """How much is read at once makes no difference: bytes are handed over here as they come."""
+
     def pause_reading(self) -> None:
         """Nothing comes by itself."""
 

@@ -77,7 +77,7 @@ def test_every_adapter_is_declared_by_its_key_with_an_origin_of_its_own() -> Non
 def test_declarations_are_known_without_what_serves_clients() -> None:
     """A process that only checks the settings, or only stores, pays for none of it."""
     script = (
-        "import sys; from gateway.config import load; load(environ={});"
+        "import sys; from gateway.config.loading import load; load(environ={});"
         "print([each for each in sys.modules if each == 'grpc' or each.endswith('.server')])"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

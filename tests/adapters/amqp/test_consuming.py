@@ -185,9 +185,7 @@ def test_get_answers_one_message_and_how_many_are_left() -> None:
 
 
 def test_unacknowledged_gets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "adapters.amqp.channel.open_channel.channel_methods.UNACKED_PER_CHANNEL_MAX", 2
-    )
+    monkeypatch.setattr("adapters.amqp.channel.channel_methods.UNACKED_PER_CHANNEL_MAX", 2)
     wire = Wire().open()
     wire.declare("q")
     fill(wire, 3)

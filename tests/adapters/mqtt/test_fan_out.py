@@ -17,6 +17,7 @@ from adapters.mqtt.codec.packets import Connect, FilterOptions, Publish, Subscri
 from adapters.mqtt.codec.topic_filter import parse_filter
 from adapters.mqtt.delivery.inbox import Inbox
 from adapters.mqtt.subscriptions import live as live_module
+from adapters.mqtt.subscriptions import subscription as subscription_module
 from adapters.mqtt.subscriptions.live import LiveRouter
 from adapters.mqtt.subscriptions.subscription import Options, Subscribed, Way
 from kernel.store.drivers.system import SystemClock
@@ -24,6 +25,12 @@ from tests.adapters.mqtt.broker import Broker, eventually, serving
 
 TOGETHER = 4
 SUBSCRIBERS = 3 * TOGETHER + 1
+
+
+def few_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message for more than TOGETHER goes to so many in each turn."""
+    for module in (live_module, subscription_module):
+        monkeypatch.setattr(module, "FAN_OUT_TOGETHER_MAX", TOGETHER)
 
 
 class Message:
@@ -81,7 +88,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(live_module, "View", Message)
-        monkeypatch.setattr(live_module, "FAN_OUT_TOGETHER_MAX", TOGETHER)
+        few_together(monkeypatch)
         self.soon: list[Callable[[], None]] = []
         self.tree = Tree()
         self.router = LiveRouter(
@@ -192,7 +199,7 @@ def test_what_waits_is_bounded_and_nothing_of_it_is_lost(
 async def test_others_are_heard_while_very_many_get_a_message(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_module, "FAN_OUT_TOGETHER_MAX", TOGETHER)
+    few_together(monkeypatch)
     turn, got = 0, []
     live = Inbox.live
 
@@ -216,7 +223,7 @@ async def test_others_are_heard_while_very_many_get_a_message(
 async def test_who_does_not_read_is_dropped_before_the_budget_is_exceeded_by_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_module, "FAN_OUT_TOGETHER_MAX", TOGETHER)
+    few_together(monkeypatch)
     body, budget = bytes(400_000), 1_500_000
     memory = GatewayMemory(SystemClock(), output_bytes_max=budget)
     held: list[int] = []

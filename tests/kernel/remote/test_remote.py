@@ -93,7 +93,7 @@ async def test_definitions_leases_purges_figures_and_peeks(tmp_path: Path) -> No
             assert await _changed(gateway, queue, good) == [1, 0]
             assert await _changed(gateway, queue, [_change(0, token, LeaseVerb.ACK)]) == [1]
 
-            identity = gateway.access.identity()
+            identity = gateway.identity()
 
             def purge(leader: Leader, heard: Done) -> None:
                 leader.purge(queue, DEFAULT_GROUP, identity, heard, in_flight=True)
@@ -124,7 +124,7 @@ def _change(offset: int, lease: int, verb: LeaseVerb) -> LeaseChanging:
 
 
 async def _changed(gateway: Gateway, queue: QueueId, changes: list[LeaseChanging]) -> object:
-    identity = gateway.access.identity()
+    identity = gateway.identity()
 
     def attempt(leader: Leader, heard: Done) -> None:
         leader.change_leases(queue, DEFAULT_GROUP, changes, identity, heard, 1)
