@@ -242,11 +242,10 @@ def test_the_same_inputs_find_the_same_run_and_more_records_make_another(
 def test_a_run_that_is_cut_short_is_not_published(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.jobs import bill as job
 
     write_archive(tmp_path / "metering", [record(0, protocol="sqs", messages=5)])
     with monkeypatch.context() as patches:
-        patches.setattr(job, "_count_records", lambda _: 1 / 0)
+        patches.setattr("spark.jobs.run_tables._count_records", lambda _: 1 / 0)
         with pytest.raises(bill.JobFailedError, match="failed: division by zero"):
             bill.run("2026-11", tmp_path / "metering", tmp_path / "out", session=spark)
     with pytest.raises(FileNotFoundError):
