@@ -465,6 +465,12 @@ class Journal:
         """
         return self._space.maintenance(segments=segments, mark=mark, removals=removals)
 
+    def note_synced(self) -> None:
+        """Note in the file of the mark how far the journal is synced: some milliseconds after a
+        batch, so that a hole at its end is told from the end (see `format.mark`).
+        """
+        self._writer.note_synced()
+
     def end_maintenance(self, job: MaintenanceJob) -> None:
         """The job has run without error."""
         self._space.end_maintenance(job)

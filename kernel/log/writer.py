@@ -276,9 +276,11 @@ class Writer:
         for part in batch.parts:
             part.segment.synced_end = part.segment.end
             self.bytes_written += part.segment.end - part.offset
-        end = batch.parts[-1].segment
-        self.mark.synced(Mark(self.synced_sequence, end.number, end.synced_end))
         return batch
+
+    def note_synced(self) -> None:
+        """Have the mark say what is synced, by a write that nobody waits for."""
+        self.mark.note(Mark(self.synced_sequence, *self.synced_end()))
 
     def sealed_by(self, batch: WriteBatch) -> list[Segment]:
         """Segments that the (ended) batch has closed; their files are closed here."""

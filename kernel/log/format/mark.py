@@ -6,9 +6,10 @@
 
 Behind the last record a segment reads as zeros, and so does a stretch of records that the disk has
 lost. What was synced last is proven by nothing in the journal but the next batch, or a checkpoint.
-So each batch, once it *is* on the disk, is noted here: by a write that nobody waits for, since a
-process that is killed leaves it in the page cache. Against a power loss the file is synced now and
-then (`MarkJob`): once a second at most, so that what is proven is at most about a second old.
+So what *is* on the disk is noted here, some milliseconds after each batch: by a write that nobody
+waits for, since a process that is killed leaves it in the page cache. Against a power loss the file
+is synced now and then (`MarkJob`): once a second at most, so that what is proven is at most about a
+second old.
 
 The mark may be older than the journal, never newer: it is written when the sync has returned. A
 journal that ends before its mark has lost what was acknowledged. A slot is one sector, and a torn
@@ -107,13 +108,8 @@ class MarkFile:
         self._is_dirty = False
         """Something was written that is not synced."""
         self._syncing: MarkJob | None = None
-        self._is_behind = False
-        """Something came while it was synced."""
         self._failure: OSError | None = None
         """Of a write: nobody waited for it, so that the next sync tells."""
-        self._slot = bytearray(SLOT_BYTES)
-        """What is written, made once: this happens with every commit."""
-        self._summed = memoryview(self._slot)[: _SLOT.size]
 
     def open(self, mark: Mark) -> None:
         """Have the file say this, and nothing else, durably. Blocking; OSError, but not for want of
@@ -125,7 +121,7 @@ class MarkFile:
                 self._disk.remove(MARK_NAME)
             self._file = self._disk.open(MARK_NAME, create=True)
             for _slot in range(2):
-                self._write(mark)
+                self._write(self._file, mark)
             MarkJob(self._file, self._failure).run()
             self._disk.sync_directory(ROOT_DIRECTORY)
         except OSError as error:
@@ -134,32 +130,20 @@ class MarkFile:
             self.close()
         self._is_dirty = False
 
-    def synced(self, mark: Mark) -> None:
-        """So much is on the disk (hot).
-
-        While a thread syncs the file nothing is written: on some file systems that would wait for
-        the disk.
+    def note(self, mark: Mark) -> None:
+        """So much is on the disk. Nothing is written while a thread syncs the file: on some file
+        systems that would wait for the disk. Whoever calls does it again behind `end`.
         """
-        if self._syncing is not None:
-            self._mark = mark
-            self._is_behind = True
-        elif self._file is not None:
-            self._write(mark)
+        if self._syncing is None and self._file is not None and mark != self._mark:
+            self._write(self._file, mark)
 
-    def _write(self, mark: Mark) -> None:
-        file = self._file
-        if file is None:
-            return
+    def _write(self, file: File, mark: Mark) -> None:
         self._mark = mark
         self._written += 1
-        slot = self._slot
-        _SLOT.pack_into(slot, 0, MAGIC, VERSION, self._store, self._written, *mark)
-        _SUM.pack_into(slot, _SLOT.size, crc32c(self._summed))
-        at = (self._written & 1) * SLOT_BYTES
+        slot = _SLOT.pack(MAGIC, VERSION, self._store, self._written, *mark)
+        content = (slot + _SUM.pack(crc32c(slot))).ljust(SLOT_BYTES, b"\0")
         try:
-            content = bytes(self._slot)
-            if file.pwritev((content,), at) != SLOT_BYTES:
-                write_all(file, (content,), at)
+            write_all(file, (content,), (self._written & 1) * SLOT_BYTES)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 self._failure = error
@@ -176,9 +160,6 @@ class MarkFile:
     def end(self) -> None:
         """The job has run."""
         self._syncing = None
-        if self._is_behind:
-            self._is_behind = False
-            self._write(self._mark)
 
     def close(self) -> None:
         """Close the file."""

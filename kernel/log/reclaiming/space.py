@@ -72,9 +72,13 @@ class Space:
     def maintenance(self, *, segments: bool, mark: bool, removals: bool) -> MaintenanceJob | None:
         """See `Journal.maintenance`."""
         prepare = self._writer.prepare() if segments else None
-        sync = self._writer.mark.job() if mark and prepare is None else None
+        sync = self._sync_mark() if mark and prepare is None else None
         urgent = prepare or sync or self._index()
         return urgent or (self._removal_or_survey() if removals else None)
+
+    def _sync_mark(self) -> MarkJob | None:
+        self._writer.note_synced()
+        return self._writer.mark.job()
 
     def begin(self, limit: int) -> None:
         """Recovery is over: segments below number `limit` stand wholly below the checkpoint."""
@@ -100,6 +104,7 @@ class Space:
             self._writer.end_prepare(job)
         elif isinstance(job, MarkJob):
             self._writer.mark.end()
+            self._writer.note_synced()
         elif isinstance(job, LocationFileJob):
             self._indexing = None
         elif isinstance(job, SurveyJob):

@@ -72,6 +72,11 @@ LOOK_SECONDS = 0.1
 """What asks for a look at every segment (there are 6,000 in 100 GB) is looked at so often, and
 after each job."""
 
+NOTE_SECONDS = 0.005
+"""What was synced is noted so long after the first write that the mark does not say: with many
+commits a second the note would cost more than the commit's own bookkeeping. What a process that is
+killed leaves unproven is about as old."""
+
 MARK_SECONDS = 1.0
 """The mark of what was synced is brought to the disk so often at most: what a power loss leaves
 unproven is about as old."""
@@ -111,6 +116,7 @@ class Housekeeper:
         self._paused_until = 0.0
         self._no_segment_until = 0.0
         self._next_mark = 0.0
+        self._noting: asyncio.TimerHandle | None = None
         self._next_poke = 0.0
         self._next_look = 0.0
         self._ticks = 0
@@ -151,6 +157,8 @@ class Housekeeper:
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
+        if self._noting is not None:
+            self._noting.cancel()
         self.poke()
         await self._idle()
         self._checkpoint()
@@ -185,11 +193,17 @@ class Housekeeper:
         self._accept(not full and self._journal.can_accept)
 
     def _written(self) -> None:
-        """A write has ended (hot): look after a rewrite, and now and then after everything."""
+        """A write has ended (hot): note it soon, look after a rewrite, now and then after all."""
         now = self._loop.time()
+        if self._noting is None:
+            self._noting = self._loop.call_later(NOTE_SECONDS, self._note)
         if self._rewrite is not None or now >= self._next_poke:
             self._next_poke = now + POKE_SECONDS
             self.poke()
+
+    def _note(self) -> None:
+        self._noting = None
+        self._journal.note_synced()
 
     @property
     def under_way(self) -> str:

@@ -139,6 +139,7 @@ class Store:
                 self.apply(group, at, self.history.bodies[group][at - 1])
         for group, state in batch.hard_states.items():
             self.history.terms[group] = state.term
+        self.journal.note_synced()
 
     def maintain(self) -> None:
         """Every job that housekeeping wants."""

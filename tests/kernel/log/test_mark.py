@@ -15,7 +15,7 @@ from tests.simulator.disk import SimulatedDisk
 
 
 def test_the_limit_of_what_can_be_told_is_a_power_loss_that_took_the_mark() -> None:
-    """The mark is written with each batch, and synced once a second."""
+    """The mark is written some milliseconds after a batch, and synced once a second."""
     history = History()
     store = Store(new_disk(), history)
     store.append(0, body_of([bytes(2_000)]))
