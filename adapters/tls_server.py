@@ -29,10 +29,6 @@ HANDSHAKE_TIMEOUT_S: Final = 10
 HANDSHAKE_BYTES: Final = 75 * 1024
 """What a handshake that is not over takes: measured with 1,000 of them."""
 
-ACCEPTED_MAX: Final = 512
-"""Connections taken in one turn of the event loop, which is some 15 ms; the others wait in the
-backlog. Where that is full, the next has to try again a second later."""
-
 
 class _Accepted:
     """A connection whose handshake begins in its turn (`read_scheduler`): to begin one costs ten
@@ -95,7 +91,7 @@ class TlsServer:
         self._context = context
         self.memory = memory
         self._factory = factory
-        self._listening = ListeningSockets(loop, self._take, ACCEPTED_MAX)
+        self._listening = ListeningSockets(loop, self._take)
         self._handshakes: set[asyncio.Task[None]] = set()
 
     @property
@@ -103,9 +99,9 @@ class TlsServer:
         """Those that listen."""
         return self._listening.sockets
 
-    async def start(self, host: str, port: int, backlog: int, *, reuse_port: bool) -> None:
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> None:
         """Listen on every address of a host. Raises OSError, and then on none."""
-        await self._listening.start(host, port, backlog, reuse_port=reuse_port)
+        await self._listening.start(host, port, reuse_port=reuse_port)
 
     def _take(self, accepted: socket.socket, address: tuple[str, int]) -> None:
         _Accepted(self, accepted, address).wait()

@@ -27,7 +27,7 @@ from adapters.small_reads import SmallReads
 from adapters.tls_server import TlsServer
 from auth.tls import login_of
 from kernel.common.crowd import Crowd, address_of
-from kernel.common.listening import stop_listening
+from kernel.common.listening import PlainServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 WRITE_BUFFER_BYTES_MAX = 256 * 1024
 """High-water mark of a connection's send buffer: two of the largest usual frames."""
-
-BACKLOG = 1_024
-"""Connections the kernel keeps for us while we are busy: a reconnecting fleet comes at once."""
 
 _NO_HOLDS: frozenset[str] = frozenset()
 
@@ -385,13 +382,6 @@ class StreamProtocol(asyncio.Protocol):
         self.closed(exc)
 
 
-async def _stop(server: asyncio.Server | TlsServer) -> None:
-    if isinstance(server, TlsServer):
-        await server.stop()
-    else:
-        await stop_listening(server)
-
-
 class Tasks:
     """Tasks of one owner that start at any time and all end with it.
 
@@ -441,7 +431,7 @@ class Listeners(Generic[ProtocolT]):
         self._memory_of = memory_of
         self._wanted = tuple(addresses)
         self._factory = factory
-        self._servers: dict[str, asyncio.Server | TlsServer] = {}
+        self._servers: dict[str, PlainServer | TlsServer] = {}
         self.connections: set[ProtocolT] = set()
         """Open connections. A driver adds itself in `opened` and leaves in `closed`."""
         self._connections_max = connections_max
@@ -457,20 +447,16 @@ class Listeners(Generic[ProtocolT]):
             await self.stop_accepting()
             raise
 
-    async def _bind(self, wanted: ListenerAddress) -> asyncio.Server | TlsServer:
-        if wanted.tls is not None:
+    async def _bind(self, wanted: ListenerAddress) -> PlainServer | TlsServer:
+        server: PlainServer | TlsServer
+        if wanted.tls is None:
+            server = PlainServer(self._loop, lambda: self._factory(wanted))
+        else:
             server = TlsServer(
                 self._loop, wanted.tls, self._memory_of[wanted.name], lambda: self._factory(wanted)
             )
-            await server.start(wanted.host, wanted.port, BACKLOG, reuse_port=wanted.reuse_port)
-            return server
-        return await self._loop.create_server(
-            lambda: self._factory(wanted),
-            wanted.host,
-            wanted.port,
-            backlog=BACKLOG,
-            reuse_port=wanted.reuse_port or None,
-        )
+        await server.start(wanted.host, wanted.port, reuse_port=wanted.reuse_port)
+        return server
 
     def addresses(self) -> Mapping[str, tuple[str, int]]:
         """Listener name to the address bound."""
@@ -509,7 +495,7 @@ class Listeners(Generic[ProtocolT]):
     async def stop_accepting(self) -> None:
         """Close the listening sockets; connections stay. Idempotent."""
         servers, self._servers = self._servers, {}
-        await asyncio.gather(*map(_stop, servers.values()))
+        await asyncio.gather(*(server.stop() for server in servers.values()))
 
     async def wait_until_empty(self) -> None:
         """Return when no connection is left, and what was said last has arrived (`lingering`)."""

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 PAUSE_S: Final = 1.0
 """Nothing is taken for so long when the process has no file, or the system no memory, for it."""
+
+BACKLOG: Final = 4_096
+"""Connections that the system keeps while the process is busy, and its own bound for them since
+Linux 5.4. Where that is full, the next has to try again a second later: 10,000 that come at once
+fill 1,024 places in a tenth of a second."""
+
+TAKEN_MAX: Final = 512
+"""Connections taken in one turn of the event loop, which is some 15 ms."""
 
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -23,7 +32,9 @@ class ListeningSockets:
     event loop's own server tells nobody until it is over.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, taken: Taken, taken_max: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, taken: Taken, taken_max: int = TAKEN_MAX
+    ) -> None:
         """`taken_max`: connections taken in one turn of the event loop; the others wait in the
         backlog.
         """
@@ -32,7 +43,7 @@ class ListeningSockets:
         self._taken_max = taken_max
         self.sockets: list[socket.socket] = []
 
-    async def start(self, host: str, port: int, backlog: int, *, reuse_port: bool = False) -> None:
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> None:
         """Listen on every address of a host. Raises OSError, and then on none."""
         found = await self._loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -40,7 +51,7 @@ class ListeningSockets:
         try:
             for family, _, _, _, address in dict.fromkeys(found):
                 bound = socket.create_server(
-                    address[:2], family=family, backlog=backlog, reuse_port=reuse_port
+                    address[:2], family=family, backlog=BACKLOG, reuse_port=reuse_port
                 )
                 self.sockets.append(bound)
                 bound.setblocking(False)
@@ -79,18 +90,44 @@ class ListeningSockets:
             each.close()
 
 
-async def stop_listening(server: asyncio.Server) -> None:
-    """Take no new connection; the protocol of each that was taken has had its `connection_made`,
-    but for those in a TLS handshake. Idempotent.
+class PlainServer:
+    """The sockets of one listener whose connections are their protocol's from the first byte.
 
-    asyncio takes a connection in one turn of the loop and makes its transport in the next. If its
-    server is closed in between, that fails without a word, and the socket stays open until it is
-    collected (CPython 3.11, 3.12). So the sockets are left alone first, and closed two turns later.
+    The event loop's own server takes as many connections in one turn as may wait in its backlog;
+    here many may wait, and few are taken before others get their turn.
     """
-    loop = server.get_loop()
-    if isinstance(loop, asyncio.SelectorEventLoop):  # uvloop takes connections in one turn
-        for each in server.sockets:
-            loop.remove_reader(each)
-    for _ in range(2):
-        await asyncio.sleep(0)
-    server.close()
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.Protocol]
+    ) -> None:
+        self._loop = loop
+        self._factory = factory
+        self._listening = ListeningSockets(loop, self._take, TAKEN_MAX)
+        self._begun: set[asyncio.Task[None]] = set()
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """Those that listen."""
+        return self._listening.sockets
+
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> None:
+        """Listen on every address of a host. Raises OSError, and then on none."""
+        await self._listening.start(host, port, reuse_port=reuse_port)
+
+    def _take(self, accepted: socket.socket, _address: tuple[str, int]) -> None:
+        task = self._loop.create_task(self._begin(accepted))
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
+
+    async def _begin(self, accepted: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it has gone again; its socket is closed
+            await self._loop.connect_accepted_socket(self._factory, accepted)
+
+    def close(self) -> None:
+        """Take no new connection. Idempotent."""
+        self._listening.stop()
+
+    async def stop(self) -> None:
+        """The same; the protocol of each that was taken has had its `connection_made`."""
+        self.close()
+        await asyncio.gather(*self._begun)

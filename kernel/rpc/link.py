@@ -47,9 +47,6 @@ takes some 75 KB."""
 TAKEN_MAX = 16
 """Connections taken in one turn of the event loop: 5 ms at most."""
 
-BACKLOG = 1_024
-"""Connections that the system keeps until they are taken."""
-
 CLOSE_SECONDS = 5.0
 """So long after it was closed a connection may take to be gone: who does not read what was said
 last, or does not answer the end of TLS, costs a socket."""
@@ -250,7 +247,7 @@ class Acceptor:
         """Listen; the address. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._listening = ListeningSockets(loop, self._take, TAKEN_MAX)
-        await self._listening.start(host, port, BACKLOG)
+        await self._listening.start(host, port)
         bound: tuple[str, int] = self._listening.sockets[0].getsockname()[:2]
         return bound
 

@@ -7,10 +7,11 @@ import gc
 import importlib
 import socket
 import warnings
+from pathlib import Path
 
 import pytest
 
-from kernel.common.listening import stop_listening
+from kernel.common.listening import BACKLOG, PlainServer
 
 LOOPS = {
     "asyncio": asyncio.new_event_loop,
@@ -32,12 +33,13 @@ async def close_after(turns: int) -> int:
     """Connections served of one that comes so many turns of the loop before the listener closes."""
     loop = asyncio.get_running_loop()
     transports: list[asyncio.BaseTransport] = []
-    server = await loop.create_server(lambda: Served(transports), "127.0.0.1", 0)
+    server = PlainServer(loop, lambda: Served(transports))
+    await server.start("127.0.0.1", 0)
     with socket.create_connection(server.sockets[0].getsockname()) as client:
         client.setblocking(False)
         for _ in range(turns):
             await asyncio.sleep(0)
-        await stop_listening(server)
+        await server.stop()
         served = len(transports)
         for each in transports:
             each.close()
@@ -46,7 +48,7 @@ async def close_after(turns: int) -> int:
                 assert await loop.sock_recv(client, 1) == b""
             except ConnectionResetError:
                 assert not served
-    await server.wait_closed()
+    await asyncio.sleep(0)
     assert len(transports) == served
     return served
 
@@ -64,8 +66,33 @@ def test_who_comes_while_the_listener_is_closed_is_served_or_refused(loop: str, 
 
 
 async def test_closing_twice_is_closing_once() -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Served([]), "127.0.0.1", 0)
+    server = PlainServer(asyncio.get_running_loop(), lambda: Served([]))
+    await server.start("127.0.0.1", 0)
     for _ in range(2):
-        await stop_listening(server)
-        assert not server.is_serving()
+        await server.stop()
+        assert not server.sockets
+
+
+@pytest.mark.skipif(
+    int(Path("/proc/sys/net/core/somaxconn").read_text()) < BACKLOG,
+    reason="this system keeps fewer connections waiting",
+)
+async def test_a_fleet_that_comes_while_the_process_is_busy_waits_in_the_backlog() -> None:
+    """Else the system drops their SYN, and they try again a second later."""
+    transports: list[asyncio.BaseTransport] = []
+    server = PlainServer(asyncio.get_running_loop(), lambda: Served(transports))
+    await server.start("127.0.0.1", 0)
+    fleet = [socket.socket() for _ in range(3_000)]
+    try:
+        for each in fleet:  # in one turn of the loop
+            each.settimeout(0.9)
+            each.connect(server.sockets[0].getsockname())
+        async with asyncio.timeout(10):
+            while len(transports) < len(fleet):
+                await asyncio.sleep(0)
+    finally:
+        for one in fleet:
+            one.close()
+        await server.stop()
+        for transport in transports:
+            transport.close()

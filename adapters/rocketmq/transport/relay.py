@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from adapters.memory import Excess, Share
 from kernel.common.crowd import Crowd, address_of
+from kernel.common.listening import PlainServer
 
 from ..settings import FIRST_BYTE_S
 
@@ -32,6 +33,14 @@ TLS_HANDSHAKE: Final = 22
 WAITING_BYTES_MAX: Final = 64 * 1024
 """What waits in each direction until the other side reads: one turn's worth at full speed."""
 
+UNANSWERED_BYTES_MIN: Final = 8 * 1024
+"""What was passed on to gRPC since it answered counts as input that is not finished from here on:
+gRPC keeps what it has of a request until it has all of it, and tells nobody."""
+
+ANSWER_BYTES_MIN: Final = 64
+"""Of gRPC at once: less is no answer, but news of its windows, or an ACK of a PING or of SETTINGS
+(9 to 17 bytes each, and 22 of TLS). An answer has at least headers, a message and trailers."""
+
 
 class Relay:
     """The relay of one listener. Belongs to the event loop."""
@@ -44,7 +53,7 @@ class Relay:
         self._ports = {False: plain_port, True: tls_port}
         self._connections_max = connections_max
         self._loop = asyncio.get_running_loop()
-        self._server: asyncio.Server | None = None
+        self._server: PlainServer | None = None
         self._clients: Crowd[_ClientSide] = Crowd()
         """None of them is ever known: who signs a call is between gRPC and its client."""
         self._empty = asyncio.Event()
@@ -59,9 +68,8 @@ class Relay:
 
     async def start(self, host: str, port: int, *, reuse_port: bool) -> int:
         """Listen; the port. Raises OSError."""
-        self._server = await self._loop.create_server(
-            lambda: _ClientSide(self), host, port, reuse_port=reuse_port or None
-        )
+        self._server = PlainServer(self._loop, lambda: _ClientSide(self))
+        await self._server.start(host, port, reuse_port=reuse_port)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -72,7 +80,8 @@ class Relay:
 
     async def stop(self) -> None:
         """Close what connections are left, at once. Idempotent."""
-        self.close()
+        if self._server is not None:
+            await self._server.stop()
         for client in self._clients:
             client.abort()
         for task in self._connecting:
@@ -185,6 +194,8 @@ class _ClientSide(_Side):
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._first = b""
+        self._unanswered = 0
+        """Bytes passed on since gRPC answered."""
         self._timer: asyncio.TimerHandle | None = None
         self._input: Share | None = None
         self._output: Share | None = None
@@ -201,6 +212,9 @@ class _ClientSide(_Side):
         """Bytes of the client (hot)."""
         if self.other is not None:
             self.other.transport.write(data)
+            self._unanswered += len(data)
+            if self._unanswered >= UNANSWERED_BYTES_MIN:
+                self.holds()
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -217,21 +231,32 @@ class _ClientSide(_Side):
             return
         self.other, other.other = other, self
         other.transport.write(self._first)
+        self._unanswered = len(self._first)
         self._first = b""
         self.transport.resume_reading()
         self.holds()
+
+    def answered(self) -> None:
+        """gRPC has answered a call."""
+        is_held = self._unanswered >= UNANSWERED_BYTES_MIN
+        self._unanswered = 0
+        if is_held:
+            self.holds()
 
     # --- Memory -----------------------------------------------------------------------------
 
     def holds(self) -> None:
         """Something waits until gRPC takes it, or no more."""
         if self._input is None:
-            self._input = Share(self.address(), self._drop_input, self._unsent)
-        self._relay.memory.input.note(self._input, self._unsent(), self._relay.call_soon)
+            self._input = Share(self.address(), self._drop_input, self._unfinished)
+        self._relay.memory.input.note(self._input, self._unfinished(), self._relay.call_soon)
 
-    def _unsent(self) -> int:
-        waiting = self.other.transport.get_write_buffer_size() if self.other is not None else 0
-        return len(self._first) + waiting
+    def _unfinished(self) -> int:
+        if self.other is None:
+            return len(self._first)
+        waiting = self.other.transport.get_write_buffer_size()
+        given = self._unanswered if self._unanswered >= UNANSWERED_BYTES_MIN else 0
+        return max(given, waiting)
 
     def lags(self) -> None:
         """Something waits until the client reads it."""
@@ -298,3 +323,5 @@ class _ServerSide(_Side):
         """Bytes of gRPC (hot)."""
         if self.other is not None:
             self.other.transport.write(data)
+        if len(data) >= ANSWER_BYTES_MIN:
+            self._client.answered()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.memory import GatewayMemory, ListenerMemory
+from adapters.memory import INPUT_BYTES_MAX, GatewayMemory, ListenerMemory
 from adapters.rocketmq.server import GrpcListener
 from adapters.rocketmq.transport import relay as relay_module
 from adapters.rocketmq.transport.relay import WAITING_BYTES_MAX, Relay
@@ -24,16 +25,18 @@ WAIT_S = 10
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def a_memory() -> ListenerMemory:
-    return GatewayMemory(SystemClock()).listener("rocketmq", "grpc")
+def a_memory(input_bytes_max: int = INPUT_BYTES_MAX) -> ListenerMemory:
+    return GatewayMemory(SystemClock(), input_bytes_max).listener("rocketmq", "grpc")
 
 
 @asynccontextmanager
-async def relaying(serve: Serve, connections_max: int = 10) -> AsyncIterator[tuple[Relay, int]]:
+async def relaying(
+    serve: Serve, connections_max: int = 10, input_bytes_max: int = INPUT_BYTES_MAX
+) -> AsyncIterator[tuple[Relay, int]]:
     """A relay before a server that stands for gRPC, with and without TLS."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    relay = Relay(port, port, connections_max, a_memory())
+    relay = Relay(port, port, connections_max, a_memory(input_bytes_max))
     try:
         yield relay, await relay.start("127.0.0.1", 0, reuse_port=False)
     finally:
@@ -189,3 +192,55 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
         return await reader.read()
     except ConnectionResetError:
         return b""
+
+
+async def test_what_is_passed_on_and_not_answered_counts_as_unfinished_input() -> None:
+    """gRPC keeps it: of 10,000 connections with half a message 600 MB."""
+    heard = 0
+
+    async def grpc(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heard
+        while data := await reader.read(65_536):
+            heard += len(data)
+            writer.write(b"a" * (100 if data.endswith(b".") else 17))
+        writer.close()
+
+    async with relaying(grpc) as (relay, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for size, text in ((4_096, b"x"), (16_384, b"x"), (16_384, b".")):
+            passed = heard + size
+            writer.write(text * size)
+            async with asyncio.timeout(WAIT_S):
+                while heard < passed:
+                    await asyncio.sleep(0.01)
+            kept = {4_096: 0, 16_384: 20_480 if text == b"x" else 0}[size]
+            async with asyncio.timeout(WAIT_S):
+                while relay.memory.input.bytes != kept:
+                    await asyncio.sleep(0.01)
+        writer.close()
+        assert await asyncio.wait_for(_rest(reader), WAIT_S)
+
+
+async def test_of_those_whose_requests_never_end_the_oldest_go() -> None:
+    async with relaying(_never_answers, input_bytes_max=128 * 1024) as (relay, port):
+        pool = relay.memory.input
+        peers = []
+        for _ in range(9):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"x" * 60 * 1024)
+            await writer.drain()
+            peers.append((reader, writer))
+        async with asyncio.timeout(WAIT_S):
+            assert await _rest(peers[0][0]) == b""
+            while pool.bytes > 2 * pool.bytes_max:
+                await asyncio.sleep(0.01)
+        assert len(relay) > 0
+        for _, writer in peers:
+            writer.close()
+
+
+async def _never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while await reader.read(65_536):
+            pass
+    writer.close()

@@ -79,7 +79,7 @@ async def test_what_is_said_to_who_has_connected_leaves_at_once() -> None:
     listening = ListeningSockets(
         asyncio.get_running_loop(), lambda each, _: accepted.append(each), 16
     )
-    await listening.start("127.0.0.1", 0, 16)
+    await listening.start("127.0.0.1", 0)
     with socket.create_connection(listening.sockets[0].getsockname()):
         await until(lambda: accepted)
         assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
