@@ -18,6 +18,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
 from adapters.memory import Excess, Share
+from adapters.read_scheduler import scheduler_of
+from adapters.small_reads import SmallReads
 from kernel.common.crowd import Crowd, address_of
 from kernel.common.listening import PlainServer
 
@@ -41,6 +43,10 @@ ANSWER_BYTES_MIN: Final = 64
 """Of gRPC at once: less is no answer, but news of its windows, or an ACK of a PING or of SETTINGS
 (9 to 17 bytes each, and 22 of TLS). An answer has at least headers, a message and trailers."""
 
+GREETING_WRITES: Final = 4
+"""So many times gRPC writes before it may have answered: its SETTINGS, the ACK of the client's, and
+with TLS the handshake and its tickets."""
+
 
 class Relay:
     """The relay of one listener. Belongs to the event loop."""
@@ -52,7 +58,7 @@ class Relay:
         self.memory = memory
         self._ports = {False: plain_port, True: tls_port}
         self._connections_max = connections_max
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._server: PlainServer | None = None
         self._clients: Crowd[_ClientSide] = Crowd()
         """None of them is ever known: who signs a call is between gRPC and its client."""
@@ -68,7 +74,7 @@ class Relay:
 
     async def start(self, host: str, port: int, *, reuse_port: bool) -> int:
         """Listen; the port. Raises OSError."""
-        self._server = PlainServer(self._loop, lambda: _ClientSide(self))
+        self._server = PlainServer(self.loop, lambda: _ClientSide(self))
         await self._server.start(host, port, reuse_port=reuse_port)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
@@ -121,22 +127,22 @@ class Relay:
 
     def call_soon(self, action: Callable[[], None]) -> asyncio.Handle:
         """Call `action` in a turn of its own."""
-        return self._loop.call_soon(action)
+        return self.loop.call_soon(action)
 
     def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after so long."""
-        return self._loop.call_later(delay_s, action)
+        return self.loop.call_later(delay_s, action)
 
     def connect(self, client: _ClientSide, *, tls: bool) -> None:
         """Connect a client with gRPC."""
-        task = self._loop.create_task(self._connect(client, tls=tls))
+        task = self.loop.create_task(self._connect(client, tls=tls))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, client: _ClientSide, *, tls: bool) -> None:
         try:
             port = self._ports[tls]
-            await self._loop.create_connection(lambda: _ServerSide(client), "127.0.0.1", port)
+            await self.loop.create_connection(lambda: _ServerSide(client), "127.0.0.1", port)
         except OSError:
             # gRPC takes no more: the server is being stopped.
             client.abort()
@@ -159,7 +165,7 @@ class _Side(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Nobody reads here: then the other side is not read either."""
         if self.other is not None:
-            self.other.transport.pause_reading()
+            self.other.stop_reading()
         self.lags()
 
     def lags(self) -> None:
@@ -168,7 +174,15 @@ class _Side(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It has read."""
         if self.other is not None:
-            self.other.transport.resume_reading()
+            self.other.read_again()
+
+    def stop_reading(self) -> None:
+        """What is read could not be passed on."""
+        self.transport.pause_reading()
+
+    def read_again(self) -> None:
+        """It can be."""
+        self.transport.resume_reading()
 
     def eof_received(self) -> bool:
         """No more is written here; reading may go on (RFC 9293 3.6), until the other has ended too:
@@ -196,6 +210,11 @@ class _ClientSide(_Side):
         self._first = b""
         self._unanswered = 0
         """Bytes passed on since gRPC answered."""
+        self._answers = -GREETING_WRITES
+        self._is_stopped = False
+        """gRPC does not take what is read."""
+        self._is_waiting = False
+        """Others are read first (`read_scheduler`)."""
         self._timer: asyncio.TimerHandle | None = None
         self._input: Share | None = None
         self._output: Share | None = None
@@ -206,6 +225,7 @@ class _ClientSide(_Side):
         if not self._relay.entered(self):
             self.abort()
             return
+        self.transport.set_protocol(SmallReads(self._relay.loop, self))
         self._timer = self._relay.call_later(FIRST_BYTE_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -215,6 +235,7 @@ class _ClientSide(_Side):
             self._unanswered += len(data)
             if self._unanswered >= UNANSWERED_BYTES_MIN:
                 self.holds()
+                self._let_others_go_first()
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -233,11 +254,38 @@ class _ClientSide(_Side):
         other.transport.write(self._first)
         self._unanswered = len(self._first)
         self._first = b""
-        self.transport.resume_reading()
+        self.transport.set_protocol(self)
         self.holds()
+        self.read_again()
+
+    def stop_reading(self) -> None:
+        """gRPC does not take what is read."""
+        self._is_stopped = True
+        self.transport.pause_reading()
+
+    def read_again(self) -> None:
+        """It does."""
+        self._is_stopped = False
+        if not self._is_waiting:
+            self.transport.resume_reading()
+
+    def _let_others_go_first(self) -> None:
+        if self._relay.memory.input.is_tight and not self._is_waiting:
+            self._is_waiting = True
+            self.transport.pause_reading()
+            scheduler_of(self._relay.loop).wait(self.address(), self)
+
+    def read_on(self) -> None:
+        """It is its turn (`read_scheduler`)."""
+        self._is_waiting = False
+        if not self._is_stopped and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def answered(self) -> None:
-        """gRPC has answered a call."""
+        """gRPC has written so much that it may be the answer to a call."""
+        self._answers += 1
+        if self._answers <= 0:
+            return
         is_held = self._unanswered >= UNANSWERED_BYTES_MIN
         self._unanswered = 0
         if is_held:

@@ -14,7 +14,7 @@ import pytest
 from adapters.memory import INPUT_BYTES_MAX, GatewayMemory, ListenerMemory
 from adapters.rocketmq.server import GrpcListener
 from adapters.rocketmq.transport import relay as relay_module
-from adapters.rocketmq.transport.relay import WAITING_BYTES_MAX, Relay
+from adapters.rocketmq.transport.relay import GREETING_WRITES, WAITING_BYTES_MAX, Relay
 from auth.tls import open_loopback_certificate, read_pem_pair
 from kernel.store.drivers.system import SystemClock
 from tests.adapters.rocketmq.support import Wire, broker_in_thread
@@ -200,6 +200,9 @@ async def test_what_is_passed_on_and_not_answered_counts_as_unfinished_input() -
 
     async def grpc(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal heard
+        for _ in range(GREETING_WRITES):
+            writer.write(b"a" * 91)
+            await asyncio.sleep(0.05)
         while data := await reader.read(65_536):
             heard += len(data)
             writer.write(b"a" * (100 if data.endswith(b".") else 17))
