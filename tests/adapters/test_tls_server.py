@@ -28,7 +28,7 @@ async def serving(folder: Path) -> AsyncIterator[tuple[TlsServer, GatewayMemory,
     context = server_context(CertificateFiles(*Authority(folder / "tls").issue()))
     listener = memory.listener("test", "tls")
     server = TlsServer(asyncio.get_running_loop(), context, listener, asyncio.Protocol)
-    await server.start("127.0.0.1", 0, 1_024, reuse_port=False)
+    await server.start("127.0.0.1", 0)
     try:
         yield server, memory, server.sockets[0].getsockname()
     finally:
