@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from auth.directory import Directory
-    from auth.policy import PolicyBook
-    from auth.rules import Permission
+    from auth.policy_decisions import PolicyBook
+    from auth.policy_rules import Permission
     from auth.tls import PemPair
     from kernel.api.client import Client
     from kernel.api.origins import OriginReader
@@ -46,7 +46,7 @@ ORIGIN_MAX: Final = 254
 
 
 class Rights(Protocol):
-    """What one connection's principal may do now (`auth.policy.Access`)."""
+    """What one connection's principal may do now (`auth.policy_decisions.Access`)."""
 
     @property
     def principal(self) -> Principal:

@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from auth.matching import ANY_NAME
-from auth.rules import Action, Kind, permission
+from auth.policy_rules import Action, Kind, permission
 from kernel.routing.tree_table import is_pattern
 
 if TYPE_CHECKING:
     from adapters.base import Rights
-    from auth.rules import Permission
+    from auth.policy_rules import Permission
     from kernel.api.model import TopicInfo
 
 PUBLISH_TREE: Final = permission(Action.PUBLISH, Kind.TREE)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .policy_rules import Action, Effect, Kind, Resource, Rule
 from .records import Policy
-from .rules import Action, Effect, Kind, Resource, Rule
 
 ADMINISTRATOR_POLICY = "administrator"
 """Everything. In a tenant other than `default`: everything in that tenant."""

@@ -85,7 +85,7 @@ class Directory:
             return Principal(user.tenant, user.name, PrincipalKind.DEVELOPMENT)
         return self.principal(key.tenant, key.user)
 
-    # ------------------------------------------------------------------ rights, for auth.policy
+    # -------------------------------------------------------- rights, for auth.policy_decisions
 
     def generation_source(self) -> AuthStore:
         return self._store

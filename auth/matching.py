@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from .rules import Kind, Resource
+from .policy_rules import Kind, Resource
 
 ANY_NAME: Final = "\0"
 """Stands for every name of a kind other than the tree, for what may reach any of them: an allow

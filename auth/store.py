@@ -6,9 +6,9 @@ Rules:
 - The store never touches a disk. It takes changes (`records.Change`) and gives records; a
   snapshot is its records in `records()` order, restored by `restore`.
 - `generation` rises whenever someone's rights may have changed. Whoever caches a decision
-  compares it (auth.policy), so that a removed right ends with the next message, and everyone who
-  is connected is looked at anew (gateway.access.rights_watch). So it does not rise for what nobody
-  has yet: a new user, key or policy. A fleet that is being set up disturbs nobody.
+  compares it (auth.policy_decisions), so that a removed right ends with the next message, and
+  everyone who is connected is looked at anew (gateway.access.rights_watch). So it does not rise
+  for what nobody has yet: a new user, key or policy. A fleet that is being set up disturbs nobody.
 
 Not thread-safe: it belongs to the event loop.
 """

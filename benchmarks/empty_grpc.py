@@ -12,7 +12,7 @@ import sys
 
 import grpc
 
-from adapters.rocketmq.codec.wire import OK
+from adapters.rocketmq.codec.answer_encoding import OK
 from benchmarks.load.worker import new_loop
 
 

@@ -23,7 +23,7 @@ from adapters.mqtt.codec.packets import PublishRun
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.delivery import notes
 from adapters.mqtt.delivery.inbox import LIVE_TOKEN, Inbox
-from adapters.mqtt.delivery.stored_deliveries import StoredDeliveries
+from adapters.mqtt.delivery.session_deliveries import StoredDeliveries
 from adapters.mqtt.delivery.system_topics import state_of
 from adapters.mqtt.environment import Login
 from adapters.mqtt.limits import SESSION_EXPIRY_NEVER

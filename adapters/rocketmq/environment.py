@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .clients.callers import Caller, Gate
     from .clients.registry import Clients
-    from .codec.wire import Place
+    from .codec.answer_encoding import Place
     from .services.questions import Producers
     from .settings import RocketmqSettings
     from .topics.ready_topics import Topics

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from .errors import Code, RocketmqError
 
 if TYPE_CHECKING:
-    from .codec.wire import Name
+    from .codec.answer_encoding import Name
     from .settings import RocketmqSettings
 
 _NAME: Final = re.compile(r"[%a-zA-Z0-9_-]+", re.ASCII)

@@ -24,7 +24,7 @@ from adapters.rocketmq.errors import RocketmqError
 from adapters.rocketmq.messages.stored import register_origin
 from adapters.rocketmq.names import shown_topic, topic_name
 from adapters.rocketmq.origin import ORIGIN_BYTE
-from adapters.rocketmq.services.calls import ACTIONS
+from adapters.rocketmq.services.call_counting import ACTIONS
 from adapters.rocketmq.services.messaging_service import SERVICE, Service
 from adapters.rocketmq.services.questions import Producers
 from adapters.rocketmq.settings import DRAIN_GRACE_S, STREAMS_MAX, RocketmqSettings
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from adapters.base import Holder, Rights, TrafficMeter
     from adapters.moving import ConsumersByKey
     from auth.directory import Directory
-    from auth.policy import PolicyBook
+    from auth.policy_decisions import PolicyBook
     from auth.records import AccessKey
     from auth.tls import PemPair
     from kernel.api.client import Client
     from kernel.api.origins import Origins
     from kernel.common.ports import Clock
 
-    from .codec.wire import Place
+    from .codec.answer_encoding import Place
 
 TICK_S: Final = 1.0
 """How often leases are looked at that must be renewed: their half time is 30 s."""

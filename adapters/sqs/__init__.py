@@ -18,7 +18,7 @@ What all of them use:
 
 - `environment`: what all requests share, and what each has of its own
 - `names`: queue names, queue URLs and ARNs
-- `errors`: every error of the service; `kernel_errors` words those of the kernel and of auth
+- `error_codes`: every error of the service; `error_mapping` words those of the kernel and of auth
 - `settings`: what an operator can set, and the bounds nobody can
 - `adapter`: what the rest of Weir knows of it, declared; `origin`: its number on disk
 """

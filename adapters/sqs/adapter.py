@@ -11,7 +11,7 @@ from adapters.sqs.origin import ORIGIN_BYTE
 
 if TYPE_CHECKING:
     from adapters.base import Adapter, Services
-    from auth.policy import Access
+    from auth.policy_decisions import Access
     from auth.records import AccessKey
     from kernel.api.origins import OriginReader
 

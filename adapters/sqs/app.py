@@ -18,13 +18,14 @@ import structlog
 
 from kernel.common.errors import KernelError
 
-from . import errors, kernel_errors
-from .actions import calls
+from . import error_codes as errors
+from . import error_mapping as kernel_errors
+from .actions import call_counting as calls
 from .actions import table as actions
 from .actions.receiving import ClientGone
-from .codec import wire
+from .codec import request_protocol as wire
 from .environment import Context
-from .errors import SqsError
+from .error_codes import SqsError
 from .http import refusal
 from .http.request_response import is_too_long
 
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from kernel.common.ports import Random
 
     from .actions.sending import End, Sending
+    from .codec.request_protocol import WireProtocol
     from .codec.shape_base import Shape
     from .codec.shapes import Call
-    from .codec.wire import WireProtocol
     from .environment import Environment, Peer
     from .gate import Gate
     from .http.request_response import HttpRequest, HttpResponse

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from adapters.transport import StreamProtocol
 
 from .http import refusal
-from .http.reader import HttpReader
 from .http.refusal import Refusal
+from .http.request_reader import HttpReader
 from .http.request_response import HttpResponse
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from .app import SqsApplication
     from .environment import Counters
-    from .http.reader import Arrived, HttpFault
+    from .http.request_reader import Arrived, HttpFault
 
 _PIPELINE: Final = "pipeline"
 """Why reading is held: requests wait for their answers."""

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 from adapters.base import Everyone
 from auth import sigv4
 from auth.errors import AuthError
+from auth.policy_rules import Action, Kind, permission
 from auth.principal import DEFAULT_TENANT, SignInMode
-from auth.rules import Action, Kind, permission
 
-from . import errors, kernel_errors
-from .errors import SqsError
+from . import error_codes as errors
+from . import error_mapping as kernel_errors
+from .error_codes import SqsError
 from .messages import native
 from .messages.native import NativeBlock
 from .settings import CALLERS_MAX

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from . import errors
-from .errors import SqsError
+from . import error_codes as errors
+from .error_codes import SqsError
 
 QUEUE_NAME_CHARS_MAX = 80
 """AWS's limit, `.fifo` counted."""

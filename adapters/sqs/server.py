@@ -23,7 +23,7 @@ from adapters.sqs.origin import ORIGIN_BYTE
 from adapters.transport import Listeners, Tasks
 from kernel.common.keyed_lock import KeyedLock
 
-from .actions.calls import ACTIONS
+from .actions.call_counting import ACTIONS
 from .app import SqsApplication
 from .connection import HttpConnection
 from .environment import Environment

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import errors, names
+from . import error_codes as errors
+from . import names
 from .codec.shape_base import Field, Kind, fields_of
 from .codec.shapes import (
     ACTIONS,
@@ -24,7 +25,7 @@ from .codec.shapes import (
     SendMessageBatchRequest,
     SendMessageBatchRequestEntry,
 )
-from .errors import SqsError
+from .error_codes import SqsError
 from .messages import body_text
 from .messages.message_attributes import (
     check_attributes,

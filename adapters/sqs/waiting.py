@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from kernel.api.client import Received
 
-from .errors import SqsError
+from .error_codes import SqsError
 from .settings import PUBLISH_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from adapters.rocketmq.codec.answer_encoding import Name, block, moment, number, resource, text
 from adapters.rocketmq.codec.stubs import parse_message
-from adapters.rocketmq.codec.wire import Name, block, moment, number, resource, text
 from benchmarks.load.errors import BenchError
 
 if TYPE_CHECKING:

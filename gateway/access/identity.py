@@ -20,7 +20,7 @@ import structlog
 from auth.directory import Directory
 from auth.errors import AuthCode, AuthError
 from auth.passwords import PasswordChecker
-from auth.policy import Access, PolicyBook
+from auth.policy_decisions import Access, PolicyBook
 from auth.principal import split_login
 from auth.records import (
     AccessKey,

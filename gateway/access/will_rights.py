@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from auth.rules import Action, Kind, permission
+from auth.policy_rules import Action, Kind, permission
 
 if TYPE_CHECKING:
     from gateway.access.identity import UserRecords

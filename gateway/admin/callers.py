@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.routing import Route
 
+from auth.policy_rules import Action, Kind, permission
 from auth.principal import DEFAULT_TENANT
-from auth.rules import Action, Kind, permission
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Scope
 
-    from auth.policy import Access
+    from auth.policy_decisions import Access
 
 ADMINISTER_NODE: Final = permission(Action.ADMINISTER, Kind.NODE)
 RESOURCE: Final = "admin"

@@ -8,8 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.admin.metrics import build_info, metering_metrics
-from gateway.admin.service_figures import ServiceFigures
-from gateway.admin.store_figures import StoreFigures
+from gateway.admin.service_metrics import ServiceFigures
+from gateway.admin.store_metrics import StoreFigures
 from gateway.admin.turned_metrics import turned_metrics
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from auth.development import ADMIN_PASSWORD_VARIABLE, first_administrator
 from auth.directory import secret_context
 from auth.errors import AuthCode, AuthError
 from auth.passwords import hash_password
+from auth.policy_rules import parse_rule
 from auth.records import AccessKey, Alter, Create, Policy, Record, User
-from auth.rules import parse_rule
 from auth.store import POLICIES_PER_TENANT_MAX, USERS_MAX, AuthStore
 from gateway.access.identity import encode_record, key_of
 from gateway.admin.tenants import of_tenant

@@ -97,7 +97,7 @@ class KeyList(Struct, frozen=True):
 
 
 class PolicyRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rules as `auth.rules` reads them, such as `allow publish topic:orders-*`."""
+    """Rules as `auth.policy_rules` reads them, such as `allow publish topic:orders-*`."""
 
     rules: list[str]
 

@@ -1,5 +1,5 @@
 """A gateway tells the manager every second whom it serves, and does what it hears: some of its
-clients are to go to another gateway (`kernel.cluster.gateways`, `Adapter.move`).
+clients are to go to another gateway (`kernel.cluster.gateway_balance`, `Adapter.move`).
 
     adapters' connections, topics in use, traffic --HEARTBEAT_REPORT--> leader of group 0
     adapters' move(connections, to)               <--Orders--
@@ -24,7 +24,7 @@ from adapters.base import KERNEL_ORIGIN
 from gateway.config.cluster_settings import ANYWHERE, host_label, spell_address
 from gateway.config.declared import KERNEL_NAME, declared_in, names_by_origin
 from gateway.config.tenants import tenants_word
-from kernel.cluster.gateways import SMOOTHED
+from kernel.cluster.gateway_balance import SMOOTHED
 from kernel.cluster.messages import (
     CLIENT_NAME_LENGTH_MAX,
     STAYING_MAX,

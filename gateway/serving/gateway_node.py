@@ -26,7 +26,7 @@ from auth.tokens import open_admin_token
 from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway
 from gateway.admin.app import build_waiting_app
-from gateway.admin.gateway_figures import GatewayFigures, stores_check
+from gateway.admin.gateway_metrics import GatewayFigures, stores_check
 from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import Exchange

@@ -30,7 +30,7 @@ from gateway.admin.app import StoreParts, build_store_app
 from gateway.admin.cluster import Admission
 from gateway.admin.cluster_metrics import StoreCollector
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
-from gateway.admin.store_figures import damage_check, disk_check
+from gateway.admin.store_metrics import damage_check, disk_check
 from gateway.config.cluster_settings import (
     address_of,
     host_label,

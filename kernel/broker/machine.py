@@ -29,8 +29,8 @@ from .applying.offsets import Offsets
 from .applying.outbox import Outbox, has_own_reference
 from .applying.subscribers import Subscribers
 from .applying.sweep import carry_out
+from .group_state.deduplication import Recent
 from .group_state.progress import Progress
-from .group_state.recent import Recent
 from .group_state.state import GroupState, QueueState, Section
 from .group_state.usage import measure_slots, units_between, units_of
 from .index.features import CLASSES, COPY, CUT, LARGE, Feature, columns_of, each_of, features_of

@@ -4,7 +4,7 @@
 - `admission`: who is let in, and who may leave
 - `manager`: what the leader of group 0 does about all of it
 - `membership_steps`: one group's way to other members, or to another leader
-- `balance`, `kept_leaders`: leaders, evenly spread; those that an operator has moved
-- `gateways`: the gateways, and which of their clients are to move (ADR 16)
+- `leader_balance`, `kept_leaders`: leaders, evenly spread; those that an operator has moved
+- `gateway_balance`: the gateways, and which of their clients are to move (ADR 16)
 - `cluster_admin`: wishes of operators; `cluster_service`, `messages`: what is asked of a store
 """

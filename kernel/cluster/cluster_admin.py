@@ -15,7 +15,7 @@ from ..common.errors import Code, KernelError
 from ..common.ids import METADATA_GROUP, RaftGroup
 from ..remote.leader_calls.leaders import RemoteLeaders
 from . import messages
-from .balance import moves
+from .leader_balance import moves
 from .membership_steps import LEVEL_ENTRIES
 from .messages import (
     Admit,

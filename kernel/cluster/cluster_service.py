@@ -15,14 +15,14 @@ from ..common.ids import METADATA_GROUP, RaftGroup
 from ..common.ports import Clock
 from ..in_process.opening import LocalStore
 from ..raft.members.progress import STATE_NAMES
-from ..remote.leader_calls.wire import WireError
+from ..remote.leader_calls.call_wire import WireError
 from ..rpc.channel import Channel, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello
 from ..store.raft_groups.peer_links import PeerLinks
 from . import kept_leaders, messages
 from .admission import admitted, dismissed
-from .gateways import Gateways
+from .gateway_balance import Gateways
 from .membership_steps import MembershipSteps
 from .messages import (
     Admit,

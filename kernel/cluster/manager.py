@@ -30,9 +30,9 @@ from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.node import Store
 from ..store.raft_groups.peer_links import PeerLinks
 from . import messages
-from .balance import Calm
 from .cluster_admin import ClusterAdmin
 from .cluster_service import ClusterService
+from .leader_balance import Calm
 from .messages import Admit, Goal, Progress, Towards
 from .records import PREFIX, Facts, NodeRecord, NodeState, key_of, read
 from .roster import Roster, write_home

@@ -15,8 +15,8 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from ..remote.leader_calls import calls
-from ..remote.leader_calls.wire import WireError
+from ..remote.leader_calls import call_numbers as calls
+from ..remote.leader_calls.call_wire import WireError
 from .records import LABEL_LENGTH_MAX, Facts, Number
 
 METHODS = calls.CLUSTER

@@ -1,7 +1,7 @@
 """What the leader of a Raft group looks after beside serving it: once in the cluster.
 
 - `leader_tasks`: the tasks of every group that is led here, and when they run
-- `expiry`: topics are deleted when nobody has used them for so long
+- `unused_topics`: topics are deleted when nobody has used them for so long
 - `unused_groups`: consumer groups that nobody uses stop holding data
 - `mover`: moves messages from topic to topic, as operators ask (`api.moves`)
 """

@@ -24,8 +24,8 @@ from ..common.ids import TRANSIENT_GROUP, RaftGroup, TopicId, home_of
 from ..requests.peer_stores import PeerStores
 from ..store.node import Store
 from ..store.replicas.replica import Replica
-from .expiry import UnusedTopics
 from .unused_groups import UnusedGroups
+from .unused_topics import UnusedTopics
 
 RETRY_SECONDS = 1.0
 """After a step that has failed."""

@@ -18,7 +18,7 @@ PAGE_BYTES = 4096
 
 TRIES = 2
 """Of a page. The drive and the system have tried for long before they said EIO; who can wait asks
-once more later (`kernel.store.reader`)."""
+once more later (`kernel.store.entry_reader`)."""
 
 Stretch = tuple[int, int]
 """(begin, end) of what does not read."""

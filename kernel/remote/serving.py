@@ -16,13 +16,13 @@ from .definitions.administration_service import AdministrationService
 from .definitions.feed_service import FeedService
 from .leader_calls.lane_service import BYTES_MAX, CALLS_MAX, GatewayService
 from .leader_calls.leaders import RemoteLeaders
-from .mesh.service import MeshService
+from .mesh.mesh_service import MeshService
 from .peer_stores.peer_stores_service import PeerStoresService
 from .peer_stores.remote_peer_stores import RemotePeerStores
-from .pulls.service import PullService
-from .streams.service import CLAIM_MS, SETTLE_IN_MS, StreamService
+from .pulls.pull_service import PullService
+from .streams.stream_service import CLAIM_MS, SETTLE_IN_MS, StreamService
 from .transactions.half_service import HalfService
-from .tree.service import TreeService
+from .tree.tree_service import TreeService
 
 
 class StoreService(GatewayService):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from ..api.model import Route, RouterOptions, TopicInfo
-from .leader_calls.calls import Name
+from .leader_calls.call_numbers import Name
 
 
 class TopicIs(msgspec.Struct, frozen=True, array_like=True, tag=0):

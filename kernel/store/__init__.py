@@ -4,7 +4,7 @@ Drivers move bytes and decide nothing about messages.
 
 - `node`: the loop that turns proposals into commits
 - `transient`: a Raft group in memory, for what is not durable (ADR 5)
-- `reader`: brings entries that are only on disk into memory
+- `entry_reader`: brings entries that are only on disk into memory
 - `store_statistics`: figures for metrics
 - `replicas`: one Raft group on this node: state machine, open entry, dispatchers
 - `leading`: what a leader does beside that: transactions, limits, dead letters, matching names

@@ -26,6 +26,7 @@ from ..log.writer import WriteBatch
 from ..raft.errors import RaftError
 from ..raft.messages import LEADER, Message, Ready, Snapshot
 from .drivers.worker import Workers
+from .entry_reader import Reader
 from .leading.local_leader import HalfRoom, LocalLeader
 from .leading.name_matching import Names
 from .leading.topic_room import TopicRoom
@@ -33,7 +34,6 @@ from .raft_groups.consensus import Consensus, Origin, RaftTiming
 from .raft_groups.member import Member
 from .raft_groups.peers import Alone, Peers
 from .raft_groups.ticker import Ticker
-from .reader import Reader
 from .recovery.losses import Losses
 from .recovery.unreadable import Unreadable
 from .replicas.listener import Listener, Relay

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ..api.client import PublishBatch
 from ..api.tree import Subscription, WillJudge
-from ..broker.delivery.timers import Buckets
+from ..broker.delivery.due_times import Buckets
 from ..broker.group_state.state import GroupState
 from ..broker.group_state.tree_state import SubscriberChanged, SubscriberState, WillItem
 from ..broker.log_commands import tree_commands as tree

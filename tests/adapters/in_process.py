@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from auth.development import Listener, development_principals
 from auth.directory import Directory
+from auth.policy_rules import Permission, parse_rule
 from auth.principal import Principal
 from auth.records import AccessKey, Create, Policy, User
-from auth.rules import Permission, parse_rule
 from auth.store import AuthStore
 from kernel.common.ports import Clock, Disk
 from kernel.in_process.opening import LocalStore, open_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from auth.errors import AuthCode, AuthError
-from auth.policy import Access, PolicyBook
+from auth.policy_decisions import Access, PolicyBook
 from auth.principal import split_login
 from auth.records import Alter, Create
 from tests.auth.makers import apply, directory_of, policy, user

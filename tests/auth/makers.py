@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from auth.directory import Directory, secret_context
+from auth.policy_rules import parse_rule
 from auth.records import AccessKey, Alter, Change, Create, Policy, User
-from auth.rules import parse_rule
 from auth.sealed import KeyRing
 from auth.store import AuthStore
 

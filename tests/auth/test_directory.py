@@ -5,10 +5,10 @@ import pytest
 from auth.development import DEVELOPMENT_SECRET, Listener, development_principals
 from auth.directory import Directory, secret_context
 from auth.errors import AuthCode, AuthError
-from auth.policy import PolicyBook
+from auth.policy_decisions import PolicyBook
+from auth.policy_rules import Action, Kind, permission
 from auth.principal import Principal, PrincipalKind
 from auth.records import AccessKey, RemoveUser
-from auth.rules import Action, Kind, permission
 from auth.store import AuthStore
 
 from .makers import RING, access_key, apply, replace_user, store_of, user

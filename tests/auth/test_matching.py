@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from auth.matching import NamePattern, TreeFilter, Values, compile_resource
-from auth.rules import Kind, Resource
+from auth.policy_rules import Kind, Resource
 
 NOBODY = Values("nobody")
 

@@ -5,10 +5,10 @@ import gc
 import pytest
 
 from auth.matching import ANY_NAME
-from auth.policy import OWN_DECISIONS_MAX, SHARED_DECISIONS_MAX, PolicyBook
+from auth.policy_decisions import OWN_DECISIONS_MAX, SHARED_DECISIONS_MAX, PolicyBook
+from auth.policy_rules import Action, Kind, parse_rule, permission
 from auth.principal import OPERATOR, Principal
 from auth.records import Alter, Create, Policy, RemoveUser, User
-from auth.rules import Action, Kind, parse_rule, permission
 from auth.store import AuthStore
 
 from .makers import apply, directory_of, policy, replace_user, user

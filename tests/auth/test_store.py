@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import auth.store as store_module
 from auth.errors import AuthCode, AuthError
+from auth.policy_rules import parse_rule
 from auth.records import (
     MEMORY_COST_KIB_MAX,
     POLICIES_PER_USER_MAX,
@@ -25,7 +26,6 @@ from auth.records import (
     encode_change,
     password_hash_fault,
 )
-from auth.rules import parse_rule
 from auth.store import ACCESS_KEYS_PER_USER_MAX, AuthStore
 
 from .makers import access_key, apply, policy, store_of, user

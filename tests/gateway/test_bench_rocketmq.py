@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adapters.rocketmq.codec import wire
+from adapters.rocketmq.codec import answer_encoding as wire
 from adapters.rocketmq.codec.plain_sends import Splitter
 from adapters.rocketmq.codec.stubs import (
     parse_ack_message,

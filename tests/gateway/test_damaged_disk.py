@@ -247,8 +247,8 @@ def test_all_four_protocols_go_on_beside_a_damaged_entry(copy: Path, tmp_path: P
 
 BAD_SECTOR = """
 import errno, os
-import kernel.store.reader
-kernel.store.reader.PAUSES_SECONDS = (0.01, 0.02)
+import kernel.store.entry_reader
+kernel.store.entry_reader.PAUSES_SECONDS = (0.01, 0.02)
 name, begin, end = os.environ["BAD_SECTOR"].split(":")
 begin, end = int(begin), int(end)
 read = os.pread

@@ -9,7 +9,7 @@ import pytest
 from kernel.api.client import Settlement
 from kernel.api.message import TTL_AT_ONCE
 from kernel.api.model import DEFAULT_GROUP, DeadLetter, GroupOptions, TopicInfo, TopicOptions
-from kernel.broker.delivery.timekeeper import AT_ONCE_WAIT_MS
+from kernel.broker.delivery.delays import AT_ONCE_WAIT_MS
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 

@@ -10,7 +10,7 @@ import math
 
 import pytest
 
-from gateway.admin.store_figures import damage_check
+from gateway.admin.store_metrics import damage_check
 from kernel.api.model import TopicInfo
 from kernel.broker.snapshots.snapshot import state_hash
 from kernel.common.ids import RaftGroup
@@ -21,7 +21,7 @@ from kernel.log.format.mark import MARK_NAME
 from kernel.log.format.meta import META_NAME
 from kernel.log.format.record import HEADER_BYTES
 from kernel.log.reading.aside import lost_name
-from kernel.store.reader import PAUSES_SECONDS
+from kernel.store.entry_reader import PAUSES_SECONDS
 from kernel.store.recovery.examination import examine
 from tests.kernel.test_lost_entries import DURABLE_SECONDS, entry_of, lost, rewrite_over_damage
 from tests.simulator.disk import SECTOR_BYTES

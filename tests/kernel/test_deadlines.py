@@ -7,8 +7,8 @@ import gc
 
 from kernel.api.client import LeaseChange, LeaseVerb, PurgeTopic, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
-from kernel.broker.delivery.timekeeper import Timekeeper
-from kernel.broker.delivery.timers import SLACK, SWEEP_ENTRIES
+from kernel.broker.delivery.delays import Timekeeper
+from kernel.broker.delivery.due_times import SLACK, SWEEP_ENTRIES
 from kernel.store.replicas.idle_dispatchers import QUEUE_LOOKS
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated

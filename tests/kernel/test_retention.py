@@ -25,8 +25,8 @@ from kernel.broker.index.features import Feature
 from kernel.broker.log_commands.commands import Trim
 from kernel.common.errors import Code
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
-from kernel.store.replicas import trimmer
-from kernel.store.replicas.trimmer import LOOK_MS_MAX, Trimmer
+from kernel.store.replicas import retention as trimmer
+from kernel.store.replicas.retention import LOOK_MS_MAX, Trimmer
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 

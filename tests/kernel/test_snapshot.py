@@ -10,8 +10,8 @@ import pytest
 
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
+from kernel.broker.group_state.deduplication import CHUNK, Recent
 from kernel.broker.group_state.progress import Progress
-from kernel.broker.group_state.recent import CHUNK, Recent
 from kernel.broker.group_state.state import GroupState
 from kernel.broker.snapshots.cut import GROUPS_PER_RECORD, Cut
 from kernel.broker.snapshots.snapshot import dump, load, state_hash

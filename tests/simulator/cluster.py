@@ -15,7 +15,7 @@ from typing import Self
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.in_process.opening import open_store
-from kernel.raft import wire
+from kernel.raft import message_wire as wire
 from kernel.raft.members.configuration import Change, ConfigurationChange
 from kernel.raft.messages import Message
 from kernel.store.raft_groups.consensus import RaftTiming

@@ -15,8 +15,8 @@ from kernel.log.format.checkpoint import Checkpoint
 from kernel.log.format.files import locations_name
 from kernel.raft.members.configuration import ADD_LEARNER, REMOVE, Change
 from kernel.raft.messages import PREVOTE, VOTE, Membership, Message
+from kernel.store.entry_reader import PAUSES_SECONDS
 from kernel.store.raft_groups.healing import Healing
-from kernel.store.reader import PAUSES_SECONDS
 from kernel.store.recovery.damage import Others
 from tests.simulator.cluster import Cluster, Node
 from tests.simulator.test_cluster import (

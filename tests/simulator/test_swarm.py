@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.broker.delivery import fairness
-from kernel.store import reader
+from kernel.store import entry_reader as reader
 from kernel.store.space import housekeeper
 from tests.simulator.mutants import QUICK, hunt
 from tests.simulator.swarm.run import Run

@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.rocketmq.services import calls as rocketmq_calls
-from adapters.sqs.actions import calls as sqs_calls
+from adapters.rocketmq.services import call_counting as rocketmq_calls
+from adapters.sqs.actions import call_counting as sqs_calls
 from spark.pricebook import (
     PriceBookError,
     default_price_book,

@@ -36,9 +36,9 @@ from adapters.amqp.codec.frames import (
     PROTOCOL_HEADER,
 )
 from adapters.amqp.codec.methods import decode_method, encode_method
+from adapters.amqp.connection.frame_reader import Reader
 from adapters.amqp.connection.liveness import Liveness, Verdict
 from adapters.amqp.connection.operations import Operation, Operations
-from adapters.amqp.connection.reader import Reader
 from adapters.amqp.errors import (
     CHANNEL_ERROR,
     CONNECTION_FORCED,

@@ -33,7 +33,7 @@ from adapters.tree_rights import (
     into_topic,
     out_of_topic,
 )
-from auth.rules import Action, Kind, permission
+from auth.policy_rules import Action, Kind, permission
 from kernel.api.model import TOPICS_ROUTER, Match
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import structlog
 import yaml
 
 from auth.errors import AuthCode, AuthError
+from auth.policy_rules import Action, Kind, permission
 from auth.principal import DEFAULT_TENANT, Principal, PrincipalKind
-from auth.rules import Action, Kind, permission
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from amqtt.session import Session as AmqttSession
 
     from adapters.mqtt.environment import Login
-    from auth.rules import Permission
+    from auth.policy_rules import Permission
 
 DECISIONS_MAX: Final = 256
 """Topics whose decision a connection remembers; a full table starts anew."""

@@ -23,7 +23,7 @@ from adapters.tree_rights import (
     allowed,
     out_of_topic,
 )
-from auth.rules import Action, Kind, permission
+from auth.policy_rules import Action, Kind, permission
 
 if TYPE_CHECKING:
     from adapters.base import Rights

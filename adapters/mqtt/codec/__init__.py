@@ -7,6 +7,6 @@ functions of their own. The only exception that bytes from a peer can cause is `
 - `decoder`, `control`: the hot packets; all others
 - `encoder`: packets as bytes
 - `packets`, `packet_types`, `properties`, `reason_codes`: the packets and their tables
-- `topic_names`, `topic_filter`: names, validated once; filters; `wire`: the data types
+- `topic_names`, `topic_filter`: names, validated once; filters; `data_types`: the data types
 - `errors`: the peer's fault, and ours
 """

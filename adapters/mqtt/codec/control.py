@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from adapters.mqtt.codec.data_types import read_binary, read_text, read_u8, read_u16
 from adapters.mqtt.codec.errors import MqttError, malformed, protocol_error
 from adapters.mqtt.codec.packet_types import MQTT_3_1, MQTT_3_1_1, MQTT_5, PacketType
 from adapters.mqtt.codec.packets import (
@@ -34,7 +35,6 @@ from adapters.mqtt.codec.packets import (
 from adapters.mqtt.codec.properties import NO_PROPERTIES, WILL, Properties, read_properties
 from adapters.mqtt.codec.reason_codes import ALLOWED, ReasonCode
 from adapters.mqtt.codec.topic_names import validated_name
-from adapters.mqtt.codec.wire import read_binary, read_text, read_u8, read_u16
 from adapters.mqtt.limits import FILTERS_READ_MAX
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from adapters.mqtt.codec.control import (
     read_level,
     read_packet_id,
 )
+from adapters.mqtt.codec.data_types import read_varint
 from adapters.mqtt.codec.errors import MqttError, malformed, protocol_error
 from adapters.mqtt.codec.packet_types import (
     MQTT_5,
@@ -35,7 +36,6 @@ from adapters.mqtt.codec.packet_types import (
 from adapters.mqtt.codec.packets import AckRun, ControlPacket, PublishRun, ReceivedPacket
 from adapters.mqtt.codec.properties import NO_PROPERTIES, read_publish_block
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.codec.wire import read_varint
 from adapters.mqtt.limits import (
     CONNECT_BYTES_MAX,
     PACKET_BYTES_MAX,

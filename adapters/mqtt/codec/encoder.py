@@ -19,6 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
+from adapters.mqtt.codec.data_types import (
+    U16,
+    encode_binary,
+    encode_text,
+    encode_u16,
+    encode_varint,
+)
 from adapters.mqtt.codec.errors import LocalProtocolError
 from adapters.mqtt.codec.packet_types import (
     DUP_BIT,
@@ -56,7 +63,6 @@ from adapters.mqtt.codec.properties import (
     encode_properties,
 )
 from adapters.mqtt.codec.reason_codes import FAILURE, V3_SUBSCRIPTION_FAILED, carried_by
-from adapters.mqtt.codec.wire import U16, encode_binary, encode_text, encode_u16, encode_varint
 from adapters.mqtt.limits import PACKET_ID_MAX, TEXT_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from adapters.mqtt.codec.errors import LocalProtocolError, MqttError, malformed, protocol_error
-from adapters.mqtt.codec.packet_types import PacketType
-from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.codec.wire import (
+from adapters.mqtt.codec.data_types import (
     encode_binary,
     encode_text,
     encode_u16,
@@ -36,6 +33,9 @@ from adapters.mqtt.codec.wire import (
     read_varint,
     text_of,
 )
+from adapters.mqtt.codec.errors import LocalProtocolError, MqttError, malformed, protocol_error
+from adapters.mqtt.codec.packet_types import PacketType
+from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.limits import PROPERTY_BYTES_MAX
 
 if TYPE_CHECKING:

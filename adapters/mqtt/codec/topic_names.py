@@ -7,9 +7,9 @@ every table behind the codec.
 
 from __future__ import annotations
 
+from adapters.mqtt.codec.data_types import text_of
 from adapters.mqtt.codec.errors import MqttError, malformed
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.codec.wire import text_of
 from adapters.mqtt.limits import (
     TOPIC_LEVELS_MAX,
     TOPIC_NAME_REMEMBERED_BYTES_MAX,

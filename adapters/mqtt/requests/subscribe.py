@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from adapters.base import Rights
     from adapters.mqtt.codec.topic_filter import TopicFilter
     from adapters.mqtt.delivery.inbox import Inbox
-    from adapters.mqtt.delivery.stored_deliveries import StoredDeliveries
+    from adapters.mqtt.delivery.session_deliveries import StoredDeliveries
     from adapters.mqtt.environment import Environment
     from adapters.mqtt.session.client_session import Session
     from adapters.mqtt.session.events import SubscriptionRequest

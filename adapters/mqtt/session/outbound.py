@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from adapters.mqtt.codec.data_types import U16
 from adapters.mqtt.codec.encoder import (
     PUBREL_WORD,
     PublishFrame,
@@ -23,7 +24,6 @@ from adapters.mqtt.codec.errors import LocalProtocolError, protocol_error
 from adapters.mqtt.codec.packet_types import QOS_BITS, PacketType
 from adapters.mqtt.codec.properties import hop_properties
 from adapters.mqtt.codec.reason_codes import FAILURE, ReasonCode
-from adapters.mqtt.codec.wire import U16
 from adapters.mqtt.limits import PACKET_ID_MAX
 from adapters.mqtt.session.states import ON_OUTGOING, Outgoing, OutgoingAction, OutgoingInput
 

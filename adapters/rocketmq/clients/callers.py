@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 from adapters.base import Everyone
 from adapters.tree_rights import allowed, into_topic, out_of_topic
 from auth.errors import AuthError
+from auth.policy_rules import Action, Kind, permission
 from auth.principal import DEFAULT_TENANT, SignInMode, split_login
-from auth.rules import Action, Kind, permission
 
 from .. import errors
-from ..codec.wire import Name
+from ..codec.answer_encoding import Name
 from ..errors import Code, RocketmqError
 from ..names import effective_namespace, topic_name
 from ..settings import CALLERS_MAX, CLIENT_ID_CHARACTERS_MAX

@@ -26,7 +26,7 @@ from adapters.rocketmq.origin import ORIGIN_BYTE
 from kernel.api import message as messages
 from kernel.api.message import HEADER, HEADER_BYTES, Ext, Flag
 
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..names import shown_topic
 from .stored import IDENTITY, LENGTH
 from .topic_types import MessageType
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kernel.api.message import Message
     from kernel.api.origins import Origins
 
-    from ..codec.wire import Name
+    from ..codec.answer_encoding import Name
 
 _ROCKETMQ: Final = ORIGIN_BYTE
 _DEAD_LETTER: Final = int(Flag.DEAD_LETTER)

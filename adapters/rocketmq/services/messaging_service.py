@@ -30,7 +30,7 @@ from kernel.common.errors import Fault, KernelError
 from .. import errors
 from ..clients.callers import CONFIGURE, CONSUME, INSPECT, PUBLISH
 from ..clients.client_settings import Shown
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..codec.stubs import (
     parse_heartbeat,
     parse_notify_client_termination,
@@ -42,7 +42,7 @@ from ..messages.checks import NO_LITE_TOPICS
 from ..names import topic_name
 from ..settings import STREAM_TOPICS_MAX
 from ..topics import routes
-from .calls import EMPTY, outcome_of
+from .call_counting import EMPTY, outcome_of
 from .offsets import get_offset, pull_message, query_offset, update_offset
 from .recalling import recall_message
 from .receiving import Receives, consuming
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
     from ..clients.callers import Caller
     from ..clients.registry import Extension
+    from ..codec.answer_encoding import Place
     from ..codec.stubs import Endpoints, Publishing, Settings, Subscription
-    from ..codec.wire import Place
     from ..environment import Call, Environment, Listener
     from ..topics.ready_topics import Topic
     from .questions import Questions

@@ -23,7 +23,7 @@ from kernel.common.ids import Offset
 from metering.counters import measure_slots
 
 from ..clients.callers import CONSUME, INSPECT
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..codec.stubs import (
     parse_get_offset,
     parse_pull_message,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from adapters.tree_rights import allowed, into_topic
 
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..messages.delivered import Writer
 from ..settings import STREAM_TOPICS_MAX
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..clients.callers import Caller
     from ..clients.registry import ClientKey
-    from ..codec.wire import Name
+    from ..codec.answer_encoding import Name
     from ..topics.ready_topics import Topic
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernel.common.ids import Offset
 
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..codec.stubs import parse_recall_message
 from ..errors import Code, RocketmqError
 from ..settings import MESSAGE_ID_CHARACTERS_MAX

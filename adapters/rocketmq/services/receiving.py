@@ -17,7 +17,7 @@ from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.common.ids import Offset
 
 from ..clients.callers import CONSUME, CONSUME_GROUP
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..codec.receipt_handle import Handles
 from ..codec.stubs import parse_receive_message
 from ..errors import Code, RocketmqError
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from kernel.api.client import Deliveries
 
     from ..clients.callers import Caller
+    from ..codec.answer_encoding import Name
     from ..codec.stubs import Moment, PullMessageRequest, ReceiveMessageRequest, Resource
-    from ..codec.wire import Name
     from ..environment import Call, Environment
     from ..settings import RocketmqSettings
     from ..topics.ready_topics import Topic

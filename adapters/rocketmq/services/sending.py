@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..codec.stubs import parse_send_message
 from ..errors import Code, RocketmqError, from_kernel
 from ..messages.stored import Drafts

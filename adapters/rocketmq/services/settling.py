@@ -18,7 +18,7 @@ from adapters.rocketmq.origin import ORIGIN_BYTE
 from kernel.api.client import LeaseChange, LeaseVerb
 from kernel.api.model import Reason
 
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..codec.stubs import (
     parse_ack_message,
     parse_change_invisible_duration,

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Final
 from kernel.common.errors import Code as KernelCode
 from kernel.common.errors import KernelError
 
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..codec.stubs import parse_end_transaction
 from ..errors import Code, RocketmqError
 
 if TYPE_CHECKING:
     from ..clients.callers import Caller
-    from ..codec.wire import Name
+    from ..codec.answer_encoding import Name
     from ..environment import Call, Environment
     from ..messages.stored import Draft
     from ..topics.ready_topics import Topic

@@ -16,14 +16,14 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from ..codec import wire
-from ..codec.wire import Place
+from ..codec import answer_encoding as wire
+from ..codec.answer_encoding import Place
 from ..errors import Code, RocketmqError
 from ..settings import ADDRESSES_MAX
 
 if TYPE_CHECKING:
+    from ..codec.answer_encoding import Name
     from ..codec.stubs import Endpoints
-    from ..codec.wire import Name
     from .ready_topics import Topic
 
 IPV4: Final = 1

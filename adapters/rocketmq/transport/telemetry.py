@@ -22,7 +22,7 @@ from adapters.moving import STAYING_MAX, Moving
 from kernel.common.errors import KernelError
 
 from ..clients import client_settings
-from ..codec import wire
+from ..codec import answer_encoding as wire
 from ..codec.stubs import parse_telemetry_command
 from ..errors import RocketmqError, from_kernel
 from ..settings import (

@@ -8,5 +8,5 @@
 - `settling`: DeleteMessage, ChangeMessageVisibility, and their batches
 - `moving`: StartMessageMoveTask, ListMessageMoveTasks, CancelMessageMoveTask
 - `paging`: NextToken: where a listing goes on
-- `calls`: every call is counted, for the bill
+- `call_counting`: every call is counted, for the bill
 """

@@ -29,14 +29,15 @@ from kernel.api.moves import (
 )
 from kernel.common.errors import Code, KernelError
 
-from .. import errors, names
+from .. import error_codes as errors
+from .. import names
 from ..codec.shapes import (
     CancelMessageMoveTaskResult,
     ListMessageMoveTasksResult,
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
-from ..errors import SqsError
+from ..error_codes import SqsError
 from ..gate import CONSUME, INSPECT, PUBLISH
 from ..queues import queue_settings
 from ..queues.ready_queues import all_visible, check_right, check_tree

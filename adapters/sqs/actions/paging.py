@@ -11,8 +11,8 @@ import base64
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from .. import errors
-from ..errors import SqsError
+from .. import error_codes as errors
+from ..error_codes import SqsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,14 +13,15 @@ import msgspec
 from kernel.api.client import DeleteTopic, PurgeTopic, PutTopic
 from kernel.api.model import DEFAULT_GROUP
 
-from .. import errors, names, validation
+from .. import error_codes as errors
+from .. import names, validation
 from ..codec.shapes import (
     GetQueueAttributesResult,
     ListDeadLetterSourceQueuesResult,
     ListQueuesResult,
     QueueUrlResult,
 )
-from ..errors import SqsError
+from ..error_codes import SqsError
 from ..gate import CONFIGURE, CONSUME, INSPECT, PUBLISH
 from ..messages import selection
 from ..queues import policies, queue_attributes, queue_settings

@@ -14,9 +14,10 @@ from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP
 from kernel.common.errors import Code, KernelError
 
-from .. import errors, validation
+from .. import error_codes as errors
+from .. import validation
 from ..codec.shapes import ReceiveMessageResult
-from ..errors import SqsError
+from ..error_codes import SqsError
 from ..gate import CONSUME
 from ..messages import attempts, receipt_handle, selection
 from ..messages.delivered import view

@@ -10,14 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import errors, kernel_errors, validation
+from .. import (
+    error_codes as errors,
+)
+from .. import (
+    error_mapping as kernel_errors,
+)
+from .. import (
+    validation,
+)
 from ..codec.shapes import (
     SendMessageBatchRequestEntry,
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
-from ..errors import SqsError
+from ..error_codes import SqsError
 from ..messages import md5, stored
 from ..messages.delivered import sequence_number
 

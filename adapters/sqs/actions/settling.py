@@ -13,13 +13,21 @@ from kernel.api.client import LeaseChange, LeaseVerb
 from kernel.api.model import DEFAULT_GROUP
 from kernel.common.errors import Code
 
-from .. import errors, kernel_errors, validation
+from .. import (
+    error_codes as errors,
+)
+from .. import (
+    error_mapping as kernel_errors,
+)
+from .. import (
+    validation,
+)
 from ..codec.shapes import (
     BatchResultEntry,
     ChangeMessageVisibilityBatchResult,
     DeleteMessageBatchResult,
 )
-from ..errors import SqsError
+from ..error_codes import SqsError
 from ..gate import CONSUME
 from ..messages import receipt_handle
 from ..queues.queue_attributes import VISIBILITY_TIMEOUT_S_MAX

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .. import errors, validation
+from .. import error_codes as errors
+from .. import validation
 from ..codec.shapes import ACTIONS, ListQueueTagsResult
-from ..errors import SqsError
+from ..error_codes import SqsError
 from ..gate import CONFIGURE, INSPECT
 from ..queues import policies
 from ..queues.declaration import declaration_of

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .. import errors, names
-from ..errors import SqsError
+from .. import error_codes as errors
+from .. import names
+from ..error_codes import SqsError
 from ..http import request_response as http
 from .shape_base import Field, Kind, Shape, fields_of
 from .shapes import ACTIONS, Call

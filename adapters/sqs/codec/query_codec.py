@@ -18,8 +18,9 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from .. import errors, names
-from ..errors import SqsError
+from .. import error_codes as errors
+from .. import names
+from ..error_codes import SqsError
 from ..http import request_response as http
 from . import xml
 from .shape_base import Field, Kind, Shape, fields_of

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from .shape_base import Field, Kind, Shape, fields_of
 
 if TYPE_CHECKING:
-    from ..errors import SqsError
+    from ..error_codes import SqsError
     from .shapes import Action
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"

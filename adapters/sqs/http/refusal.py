@@ -8,12 +8,12 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from .. import errors
+from .. import error_codes as errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..errors import ErrorKind, SqsError
+    from ..error_codes import ErrorKind, SqsError
     from .request_response import HttpRequest
 
 

@@ -15,7 +15,7 @@ from kernel.api.client import LeaseChange, LeaseVerb
 from kernel.api.model import DEFAULT_GROUP
 from kernel.common.ids import Offset
 
-from .. import errors
+from .. import error_codes as errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

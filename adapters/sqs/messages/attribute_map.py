@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .. import errors
+from .. import error_codes as errors
 from ..codec.shapes import MessageAttributeValue
 from . import body_text
 from .body_text import ENCODING_ATTRIBUTE

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import binascii
 
-from .. import errors
+from .. import error_codes as errors
 
 ENCODING_ATTRIBUTE = "weir.encoding"
 BASE64 = "base64"

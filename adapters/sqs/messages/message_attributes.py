@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .. import errors
-from ..errors import SqsError
+from .. import error_codes as errors
+from ..error_codes import SqsError
 from . import body_text
 
 if TYPE_CHECKING:

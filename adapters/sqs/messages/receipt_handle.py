@@ -15,7 +15,7 @@ import binascii
 import struct
 from typing import NamedTuple
 
-from ..errors import invalid_receipt_handle
+from ..error_codes import invalid_receipt_handle
 
 TOKEN_BYTES_MAX = 512
 """Bounds the text we decode. A lease token takes some dozens of bytes; AWS's handles, 1,024

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from .. import errors, names
-from ..errors import SqsError
+from .. import error_codes as errors
+from .. import names
+from ..error_codes import SqsError
 
 DOCUMENT_BYTES_MAX = 8192
 """AWS's limit on a queue policy, applied to all three documents."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import errors
-from ..errors import SqsError
+from .. import error_codes as errors
+from ..error_codes import SqsError
 from . import policies
 
 if TYPE_CHECKING:

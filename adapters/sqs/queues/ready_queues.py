@@ -21,13 +21,14 @@ from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 from kernel.common.errors import NotLoaded
 from kernel.common.limits import RESERVED_PREFIXES
 
-from .. import errors, names
-from ..errors import SqsError
+from .. import error_codes as errors
+from .. import names
+from ..error_codes import SqsError
 from ..settings import QUEUES_KEPT_MAX
 from .ready_queue import Queue
 
 if TYPE_CHECKING:
-    from auth.rules import Permission
+    from auth.policy_rules import Permission
     from kernel.api.client import Client
 
     from ..environment import Context

@@ -7,7 +7,7 @@
 - `in_order`, `ordering`: ordered groups: one key's messages to one holder at a time
 - `fairness`: fair pulls: no key's backlog keeps the others waiting
 - `filtering`: filters of groups and consumers
-- `timekeeper`, `timers`: what is delayed, leased or expires
+- `delays`, `due_times`: what is delayed, leased or expires
 - `marks`: how far messages may have been seen, written down ahead
 - `claims`: what consumers of the last leader still hold
 """

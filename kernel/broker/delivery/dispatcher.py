@@ -30,6 +30,7 @@ from .consumers import (
     eligible_consumers,
     offsets_held,
 )
+from .delays import Timekeeper
 from .dispatch_port import Port
 from .fairness import Fairness
 from .filtering import Filtering
@@ -38,7 +39,6 @@ from .marks import Marks
 from .ordering import DispatchRound
 from .ready import Ready
 from .sole_consumer import SoleConsumer
-from .timekeeper import Timekeeper
 
 _ACK = Settlement.ACK
 """A name looked up once: a member of an Enum costs 0.12 us each time it is named."""

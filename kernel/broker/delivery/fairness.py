@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from ...api.client import ConsumerSpec
     from ..group_state.progress import Progress
     from ..group_state.state import QueueState
+    from .delays import Timekeeper
     from .in_order import Fresh
     from .ordering import DispatchRound
     from .ready import Ready
-    from .timekeeper import Timekeeper
 
 NOISY_IN_FLIGHT: Final = 30
 NOISY_SHARE: Final = 0.1

@@ -18,9 +18,9 @@ from ..group_state.progress import Progress
 from ..group_state.state import QueueState
 from ..index.features import Feature
 from ..index.run_page import Run
+from .delays import Timekeeper
 from .ordering import DispatchRound, Keys
 from .ready import Ready
-from .timekeeper import Timekeeper
 
 LOOK_AHEAD = 2_048
 """Enough to fill a batch of ten from the first of 200 keys whose messages come in turn; some 3 ms

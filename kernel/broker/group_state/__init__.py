@@ -5,8 +5,8 @@
 - `queues`: the queues in use, as objects; `idle_queue`, `idle_record`: idle ones, as short records
   (0.6 KB a queue, all told)
 - `progress`: how far a consumer group is in a queue; `pending_acks`: how many have yet to ack
-- `limits`: queues that take no more than they may hold
-- `recent`: deduplication ids of a queue
+- `length_limits`: queues that take no more than they may hold
+- `deduplication`: deduplication ids of a queue
 - `halves`: half messages; `retained`: retained messages; `tree_state`: subscribers
 - `usage`, `topic_usage`, `tally`: what was served of each topic, for the bill
 """

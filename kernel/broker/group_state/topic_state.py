@@ -15,10 +15,10 @@ from ...common.ids import Offset, QueueId, TopicId, is_index
 from ..index.features import Feature
 from ..index.runs import RunIndex
 from .alike import alike_groups, alike_options
+from .deduplication import Recent
 from .idle_record import IdleQueue, is_counted, read, write
 from .pending_acks import PendingAcks
 from .progress import Progress, unacked_by_any
-from .recent import Recent
 from .topic_usage import NOTHING_COUNTED, Counted, TopicUsage, usage_of
 
 _STREAM = TopicKind.STREAM

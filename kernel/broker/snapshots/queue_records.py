@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...common.ids import Offset, QueueId
+from ..group_state.deduplication import Recent
 from ..group_state.progress import LEASE_MASK, Progress, ProgressPage
-from ..group_state.recent import Recent
 from ..group_state.topic_state import QueueState, TopicState
 from ..index.run_page import RunPage
 from .snapshot_records import PageRow, ProgressRecord, QueueRecord, unpack_leases

@@ -12,9 +12,9 @@ from hashlib import blake2b
 from sys import intern
 
 from ...common.ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
+from ..group_state.deduplication import Recent
 from ..group_state.halves import HalfMessage
 from ..group_state.pending_acks import PendingAcks
-from ..group_state.recent import Recent
 from ..group_state.state import (
     INDEX_GROUPS,
     ClientResults,

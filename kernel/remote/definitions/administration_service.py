@@ -28,8 +28,8 @@ from ...requests.leader import Identity
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError
 from . import administration_wire as wire
 from .feed_service import FeedService
 

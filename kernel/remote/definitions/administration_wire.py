@@ -27,9 +27,9 @@ from ...common.errors import Code, KernelError, error_named
 from ...common.ids import METADATA_GROUP, RaftGroup
 from ...common.placement import home_group
 from ...requests.leader import Identity
-from ..leader_calls import calls
-from ..leader_calls.calls import U16, U32, U64, Name
-from ..leader_calls.wire import WireError, decode
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_numbers import U16, U32, U64, Name
+from ..leader_calls.call_wire import WireError, decode
 
 ADMINISTER = calls.ADMINISTRATION[0]
 

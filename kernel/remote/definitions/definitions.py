@@ -19,9 +19,9 @@ from ...common.ids import RaftGroup
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ..leader_calls import calls
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError
 from ..leader_calls.leaders import RemoteLeaders
-from ..leader_calls.wire import WireError
 from . import feed_wire as wire
 from .mirror import SILENCE, Hears, Mirror
 

@@ -31,8 +31,8 @@ from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.replicas.replica import Replica
 from .. import things
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError
 from . import feed_wire as wire
 
 PAGE_BYTES = 256 * 1024

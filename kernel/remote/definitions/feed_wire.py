@@ -24,9 +24,9 @@ import msgspec
 
 from ...api.model import QueueRef, Route
 from ...common.ids import QueueId, RaftGroup, TopicId
-from ..leader_calls import calls
-from ..leader_calls.calls import U8, U16, U32, U64, Name
-from ..leader_calls.wire import decode
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_numbers import U8, U16, U32, U64, Name
+from ..leader_calls.call_wire import decode
 from ..things import RouteGone, RouterGone, RouterIs, TopicIs
 
 SUBSCRIBE = calls.DEFINITIONS[0]

@@ -1,6 +1,6 @@
 """Calls of the port `requests.leader.Leader` between a gateway and the stores.
 
-- `calls`, `wire`: numbers and heads of all calls; those of `Leader`, as bytes
+- `call_numbers`, `call_wire`: numbers and heads of all calls; those of `Leader`, as bytes
 - `leaders`: the gateway's connections to every store, and where each group's leader is
 - `lanes`, `lane_service`: the calls of one group, in order: the gateway's side, and the store's
 - `transaction_wire`: transactions and half messages, which are calls of a leader too, as bytes

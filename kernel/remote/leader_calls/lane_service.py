@@ -27,7 +27,8 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import MESSAGE_BYTES_MAX, RpcError
 from ...rpc.handshake import Hello
 from ..sections import Section, Sections
-from . import calls, wire
+from . import call_numbers as calls
+from . import call_wire as wire
 from .transaction_wire import decode_prepare, decode_transact
 
 CALLS_MAX = 16_384

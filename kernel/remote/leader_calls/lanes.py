@@ -24,7 +24,8 @@ from ...requests.leader import Done, Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
 from ...rpc.channel import Channel
 from ...rpc.frame import MESSAGE_BYTES_MAX
-from . import calls, wire
+from . import call_numbers as calls
+from . import call_wire as wire
 from .transaction_wire import StreamConsumer, encode_prepare, encode_transact
 
 NOT_DONE = frozenset({Code.NOT_LEADER, Code.BUSY})

@@ -28,7 +28,8 @@ from ...rpc.handshake import Hello
 from ...rpc.link import Dialer
 from ...rpc.roles import STORE
 from ..sections import Section, Sections
-from . import calls, wire
+from . import call_numbers as calls
+from . import call_wire as wire
 from .lanes import RemoteLeader
 
 CALL_MS = 10_000

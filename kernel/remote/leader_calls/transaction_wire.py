@@ -24,8 +24,8 @@ from ...common.ids import Offset, QueueId, RaftGroup
 from ...common.limits import GROUP_NAME_BYTES_MAX
 from ...requests.leader import Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
-from .calls import Prepare, Transact
-from .wire import WireError, message_of, messages_of, split
+from .call_numbers import Prepare, Transact
+from .call_wire import WireError, message_of, messages_of, split
 
 _transact = msgspec.msgpack.Decoder(Transact)
 _prepare = msgspec.msgpack.Decoder(Prepare)

@@ -5,9 +5,10 @@
 - `remote_memory`, `remote_process`, `remote_memory_leader`: what lives elsewhere, as known here
 - `pseudo_groups`: numbers and ids by which what lives elsewhere is known here
 - `link`, `inbox`: messages on their way there, and coming in
-- `names`, `name_registry`: names that this gateway has taken; whose a name is, said by its home
+- `claimed_names`: names that this gateway has taken
+- `name_registry`: whose a name is, said by its home
 - `local_definitions`: transient topics, routers and routes of this gateway
 - `remote_consumers`, `served_consumers`, `remote_consumer_wire`: consumers here of topics
   elsewhere, and the other way round
-- `service`, `wire`: the store's side; what is said, as bytes
+- `mesh_service`, `mesh_wire`: the store's side; what is said, as bytes
 """

@@ -24,8 +24,8 @@ from ...common.ids import TopicId
 from ...routing.tree_routes import TreeRoutes
 from ...rpc.channel import Channel
 from .. import things
-from ..leader_calls.wire import WireError, decode
-from . import wire
+from ..leader_calls.call_wire import WireError, decode
+from . import mesh_wire as wire
 from .remote_memory import ANNOUNCED_MAX
 from .remote_process import Key
 

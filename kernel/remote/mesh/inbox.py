@@ -31,9 +31,10 @@ from ...rpc.frame import RpcError
 from ...store.leading.topic_room import DECIDED
 from ...store.transient import TransientGroup
 from ..definitions import administration_wire
-from ..leader_calls.wire import WireError, decode, encode_figures
+from ..leader_calls.call_wire import WireError, decode, encode_figures
 from ..tree.tree import ClusterTree
-from . import served_consumers, wire
+from . import mesh_wire as wire
+from . import served_consumers
 from .link import Inbox
 from .local_definitions import LocalDefinitions
 

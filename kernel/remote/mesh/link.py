@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from ...common.errors import Code, KernelError
 from ...rpc.channel import Channel
 from ...rpc.frame import MESSAGE_BYTES_MAX, RpcError
-from . import wire
+from . import mesh_wire as wire
 
 LINK_BYTES_MAX = 16 * 1024 * 1024
 """Bytes on their way to one process: an eighth of a second of a gigabit link, and half of what a

@@ -40,7 +40,7 @@ from ...common.ports import Clock
 from ...definitions import definition_checks as checks
 from ...definitions.definer import Asked
 from ...definitions.transient_definitions import TransientDefinitions
-from ...leader_tasks.expiry import UnusedTopics
+from ...leader_tasks.unused_topics import UnusedTopics
 from ...requests.proposer import Proposer
 from ...routing.topology import Topology
 from ...store.leading.dead_letters import DeadLetterSender, Outboxes, Surroundings

@@ -24,14 +24,14 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...rpc.link import Dialer
-from ..leader_calls import calls
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError, decode
 from ..leader_calls.leaders import RemoteLeaders
-from ..leader_calls.wire import WireError, decode
-from . import wire
+from . import mesh_wire as wire
 from .announcing import Announcer
+from .claimed_names import Names
 from .inbox import Inboxes, Process
 from .meeting import MeetingPoint, address_of
-from .names import Names
 from .remote_consumers import RemoteConsumers
 from .remote_memory import GONE_MS, RemoteMemory
 from .remote_process import Key

@@ -27,7 +27,7 @@ from ...common.ids import RaftGroup
 from ...common.placement import home_group
 from ...rpc.channel import Channel, Reply
 from ...store.node import Store
-from . import wire
+from . import mesh_wire as wire
 from .remote_memory import RemoteMemory
 from .remote_process import Process
 

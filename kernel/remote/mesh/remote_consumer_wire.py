@@ -21,10 +21,10 @@ import msgspec
 from ...api.client import Settlement
 from ...api.model import Reason
 from ...common.errors import KernelError, error_named
-from ..leader_calls import calls
-from ..leader_calls.calls import U8, U32, U64, Name
-from ..leader_calls.wire import WireError, message_of, split
-from .wire import encode
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_numbers import U8, U32, U64, Name
+from ..leader_calls.call_wire import WireError, message_of, split
+from .mesh_wire import encode
 
 ATTACH = calls.MESH[11]
 PULL = calls.MESH[12]

@@ -22,7 +22,7 @@ from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, SessionId
 from ...rpc.channel import Channel
 from ...rpc.frame import RpcError
-from ..leader_calls.wire import WireError, decode
+from ..leader_calls.call_wire import WireError, decode
 from . import remote_consumer_wire as wire
 from .pseudo_groups import queue_there
 from .remote_process import ASK_MS, RemoteProcess

@@ -48,9 +48,9 @@ from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from .. import things
 from ..definitions import administration_wire
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError, decode
-from . import wire
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError, decode
+from . import mesh_wire as wire
 from .link import Link
 from .pseudo_groups import PSEUDO_GROUPS, as_here, is_pseudo_group
 from .remote_consumer_wire import HANDED_OVER

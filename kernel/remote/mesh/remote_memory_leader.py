@@ -17,8 +17,8 @@ from ...common.errors import Code, KernelError
 from ...common.ids import Offset, QueueId, RaftGroup
 from ...requests.leader import Done, Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
-from ..leader_calls.wire import decode_statistics
-from . import wire
+from ..leader_calls.call_wire import decode_statistics
+from . import mesh_wire as wire
 from .link import Link
 from .pseudo_groups import queue_there
 

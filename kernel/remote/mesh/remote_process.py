@@ -10,7 +10,7 @@ from ...common.errors import Code, KernelError
 from ...common.ids import RaftGroup
 from ...routing.destinations import Found
 from ...rpc.channel import Channel
-from . import wire
+from . import mesh_wire as wire
 from .link import Link
 from .remote_memory_leader import RemoteMemoryLeader
 

@@ -33,7 +33,7 @@ from ...common.ids import QueueId
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...store.transient import TransientGroup
-from ..leader_calls.wire import WireError, decode
+from ..leader_calls.call_wire import WireError, decode
 from . import remote_consumer_wire as wire
 
 SERVED_MAX = 10_000

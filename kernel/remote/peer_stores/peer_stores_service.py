@@ -18,8 +18,8 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ..definitions.feed_service import FeedService
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError, decode
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError, decode
 from . import peer_stores_wire
 
 TASKS_MAX = 1_024

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from ...common.limits import GROUP_NAME_BYTES_MAX
-from ..leader_calls.calls import PEER_STORES, U16, U32, U64, Name
+from ..leader_calls.call_numbers import PEER_STORES, U16, U32, U64, Name
 
 DEFINED, CLEAR, IDLE, MOVE = PEER_STORES[0:4]
 

@@ -24,8 +24,8 @@ from ...requests.leader import Identity, Leader
 from ...requests.peer_stores import Gone, Moved, MoveStep
 from ...requests.request_pipeline import RequestPipeline
 from ..definitions.administering import Administering
+from ..leader_calls.call_wire import decode
 from ..leader_calls.leaders import RemoteLeaders
-from ..leader_calls.wire import decode
 from . import peer_stores_wire
 from .mixed_link import MixedLink
 

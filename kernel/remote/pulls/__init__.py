@@ -1,5 +1,5 @@
 """Pulls: a receive of a gateway is carried out by the leaders of the queues.
 
-- `pulls`, `service`, `wire`: the gateway's side, the store's side, as bytes
+- `pulls`, `pull_service`, `pull_wire`: the gateway's side, the store's side, as bytes
 - `lost_leases`: leases whose answer may have died with the last leader
 """

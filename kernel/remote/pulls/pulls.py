@@ -32,10 +32,10 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ..filter_wire import pack_filter
-from ..leader_calls import calls
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError
 from ..leader_calls.leaders import AGAIN, QUESTION_MS, RemoteLeaders
-from ..leader_calls.wire import WireError
-from . import wire as pull_wire
+from . import pull_wire
 
 PULLS_MAX = 32_768
 """Questions of this process that wait for an answer: some 2 KiB each."""

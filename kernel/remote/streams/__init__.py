@@ -2,8 +2,8 @@
 
 - the gateway's side: `streams`, `parts` (one consumer, its queues and credit), `stream_batches`
   (what is sent in one turn of the loop), `pulls` (receives for a session)
-- the store's side: `service`, `gateways` (who consumes), `settling`, `takes` (receives for a
+- the store's side: `stream_service`, `gateways` (who consumes), `settling`, `takes` (receives for a
   session)
 - `claims`: how long a new leader waits for what gateways hold
-- `wire`: as bytes
+- `stream_wire`: as bytes
 """

@@ -14,7 +14,7 @@ from ...common.ids import RaftGroup
 from ...rpc.channel import Channel
 from ...rpc.frame import FRAGMENT_BYTES
 from ...store.replicas.replica import Replica
-from . import wire as stream_wire
+from . import stream_wire
 
 DELIVER_BYTES_MAX = FRAGMENT_BYTES * 3 // 4
 """Slots of one DELIVER, but for the first one: with what is said of them they are one frame, so

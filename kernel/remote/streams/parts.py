@@ -21,7 +21,7 @@ from ...common.errors import Code, KernelError
 from ...common.ids import SessionId
 from ...rpc.channel import Channel
 from ..leader_calls.transaction_wire import StreamConsumer
-from . import wire as stream_wire
+from . import stream_wire
 
 
 class Entry:

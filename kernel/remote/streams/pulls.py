@@ -21,7 +21,7 @@ from ...common.errors import Code, KernelError
 from ...common.ids import SessionId
 from ...requests.pull import NOTHING
 from .parts import Part, Pool
-from .wire import MESSAGES_MAX
+from .stream_wire import MESSAGES_MAX
 
 ANSWER_SECONDS = 10.0
 """A pull that is not answered so long after its time has found no leader: longer than an election

@@ -18,7 +18,7 @@ from ...common.errors import KernelError
 from ...common.ids import RaftGroup
 from ...rpc.channel import Channel
 from ...store.node import Store
-from . import wire as stream_wire
+from . import stream_wire
 from .gateways import ConsumingGateway, GatewayStream
 
 TAKEN_SECONDS = 0.02

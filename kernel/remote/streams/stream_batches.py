@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ...api.client import Settlement
 from ...rpc.channel import Channel
-from . import wire as stream_wire
+from . import stream_wire
 from .parts import Entry, Part, PartGroup, Pool, Share, head_of, settle_of
 
 ATTACHES_MAX = 1_024

@@ -33,9 +33,9 @@ from ...common.ids import QueueId, RaftGroup, SessionId
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError
-from . import wire as stream_wire
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError
+from . import stream_wire
 from .parts import Entry, Part, PartGroup, Pool, Share, SpreadParts, no_lease
 from .pulls import SessionPulls
 from .stream_batches import StreamBatches, again

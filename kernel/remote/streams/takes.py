@@ -12,7 +12,7 @@ from ...api.client import ConsumerSink
 from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...requests.pull import Pull
-from . import wire as stream_wire
+from . import stream_wire
 from .gateways import GatewayStream
 
 

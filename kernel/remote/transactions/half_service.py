@@ -11,8 +11,8 @@ from ...requests.half_watches import HalfWatches, Key
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError
 from . import half_wire
 
 WATCHES_MAX = 65_536

@@ -16,8 +16,8 @@ from msgspec import Meta
 from ...api.transactions import HalfCheck
 from ...common.limits import GROUP_NAME_BYTES_MAX
 from ...requests.half_watches import Key
-from ..leader_calls.calls import HALVES, U32, U64, Name
-from ..leader_calls.wire import decode, message_of, split
+from ..leader_calls.call_numbers import HALVES, U32, U64, Name
+from ..leader_calls.call_wire import decode, message_of, split
 
 WATCH = HALVES.start + 1
 CHECK = HALVES.start + 2

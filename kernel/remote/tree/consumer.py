@@ -24,7 +24,7 @@ from ...subscribers.held_subscriber import HeldSubscriber, group_of
 from ...subscribers.local_subscriber import Soon, list_info
 from ..streams.parts import Part, Pool
 from ..streams.streams import Streams
-from . import wire
+from . import tree_wire as wire
 from .list_waits import ListWaits
 
 IDLE_SECONDS = 60

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from ...common.errors import KernelError
 from ...common.ids import QueueId, RaftGroup
+from ..leader_calls.call_wire import decode
 from ..leader_calls.leaders import RemoteLeaders
-from ..leader_calls.wire import decode
-from . import wire
+from . import tree_wire as wire
 
 PAUSE_SECONDS = 0.1
 """Before a group is asked again whose leader did not answer in time."""

@@ -35,12 +35,12 @@ from ...rpc.handshake import Hello
 from ...store.leading.retained_reading import too_many
 from ...subscribers.held_subscriber import HeldSubscriber
 from ...subscribers.subscribing import Claims, Subscribing
-from ..leader_calls import calls
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError, decode
 from ..leader_calls.claiming import Claiming
 from ..leader_calls.leaders import RemoteLeaders
-from ..leader_calls.wire import WireError, decode
 from ..streams.streams import Streams
-from . import wire
+from . import tree_wire as wire
 from .consumer import FarSubscriberConsumer, IdleStreams
 from .list_waits import ListWaits
 

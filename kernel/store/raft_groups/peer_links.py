@@ -16,7 +16,7 @@ from typing import Protocol
 from ...common.errors import Code, KernelError
 from ...common.ids import RaftGroup
 from ...common.ports import Clock
-from ...raft import wire
+from ...raft import message_wire as wire
 from ...raft.messages import APPEND, SNAPSHOT, Message
 from ...rpc.channel import Channel, Handler, Reply
 from ...rpc.frame import RpcError

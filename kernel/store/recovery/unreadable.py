@@ -35,8 +35,8 @@ from ...log.format.files import NO_SPACE
 from ...log.journal import Journal
 from ...log.reading.aside import AsideJob
 from ..drivers.worker import Job, Runner
+from ..entry_reader import PAUSES_SECONDS, Reader
 from ..raft_groups.consensus import Consensus
-from ..reader import PAUSES_SECONDS, Reader
 from ..replicas.replica import Replica
 from .losses import Loss, Losses, LostMessages, is_too_much
 from .places import Places, Ranges, note_places

@@ -6,5 +6,5 @@
 - `log_clock`: the time that a leader stamps on entries
 - `noted_leases`: for whom leases in the log are
 - `idle_dispatchers`, `idle_lists`: what nobody consumes from, and who waits for it
-- `trimmer`: retention; `sweeper`: keeps indexes short
+- `retention`: retention; `sweeper`: keeps indexes short
 """

@@ -14,7 +14,7 @@ from ...api.model import Reason, Route, TopicInfo
 from ...api.origins import Origins
 from ...broker.delivery.claims import await_claims, claims_over
 from ...broker.delivery.dispatcher import NO_LEASE, Dispatcher
-from ...broker.group_state.limits import Limits
+from ...broker.group_state.length_limits import Limits
 from ...broker.group_state.state import GroupState, QueueState, RouterState, TopicState
 from ...broker.group_state.tree_state import TreeEvent
 from ...broker.log_commands import commands
@@ -32,8 +32,8 @@ from .listener import Relay
 from .log_clock import LogClock
 from .noted_leases import NotedLease
 from .open_entry import Completion, Filled, OpenEntry
+from .retention import Trimmer
 from .sweeper import Sweeper
-from .trimmer import Trimmer
 
 
 class Replica(Observer):

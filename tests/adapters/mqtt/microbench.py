@@ -14,10 +14,10 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
+from adapters.mqtt.codec.data_types import U16
 from adapters.mqtt.codec.encoder import PUBACK_WORD, encode, encode_words, publish_frame
 from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.packets import Ack, Publish
-from adapters.mqtt.codec.wire import U16
 from tests.adapters.mqtt.support import LEVELS, NOW_MS, connected, server_decoder
 
 TOPIC = "bench/site7/0042/tlm"

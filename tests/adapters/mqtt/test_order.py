@@ -16,7 +16,7 @@ from adapters.mqtt.codec.encoder import encode
 from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.packets import Ack, Publish
 from adapters.mqtt.codec.properties import Properties
-from adapters.mqtt.delivery import stored_deliveries
+from adapters.mqtt.delivery import session_deliveries as stored_deliveries
 from kernel.api.client import Client
 from tests.adapters.mqtt.broker import Broker, WireClient, serving, serving_over
 from tests.kernel.remote import cluster

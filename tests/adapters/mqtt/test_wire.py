@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.mqtt.codec import wire
+from adapters.mqtt.codec import data_types as wire
 from adapters.mqtt.codec.errors import LocalProtocolError, MqttError
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.limits import VARINT_MAX

@@ -14,7 +14,7 @@ import pytest
 from adapters.rocketmq import server
 from adapters.rocketmq.clients.registry import Clients
 from adapters.rocketmq.errors import Code
-from adapters.rocketmq.services.calls import outcome_of
+from adapters.rocketmq.services.call_counting import outcome_of
 from adapters.rocketmq.services.messaging_service import SERVICE
 from adapters.rocketmq.settings import (
     CLIENT_SILENT_MS_MAX,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.rocketmq.codec import stubs
-from adapters.rocketmq.codec.wire import READ_WRITE
+from adapters.rocketmq.codec.answer_encoding import READ_WRITE
 from adapters.rocketmq.errors import AUTH_CODES, KERNEL_CODES, Code, from_auth, from_kernel
 from adapters.rocketmq.messages.stored import GZIP, IDENTITY
 from adapters.rocketmq.messages.topic_types import MessageType

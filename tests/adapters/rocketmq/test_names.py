@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.rocketmq import names
-from adapters.rocketmq.codec.wire import Name
+from adapters.rocketmq.codec.answer_encoding import Name
 from adapters.rocketmq.errors import Code, RocketmqError
 from adapters.rocketmq.settings import RocketmqSettings
 

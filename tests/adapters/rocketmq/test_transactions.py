@@ -11,7 +11,7 @@ import pytest
 
 from adapters.rocketmq.clients.callers import CLIENT_ID
 from adapters.rocketmq.clients.registry import KnownClient
-from adapters.rocketmq.codec.wire import Name
+from adapters.rocketmq.codec.answer_encoding import Name
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.services.messaging_service import SERVICE
 from adapters.rocketmq.services.questions import Producers

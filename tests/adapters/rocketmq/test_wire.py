@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rocketmq.codec import wire
-from adapters.rocketmq.codec.wire import Name, Place
+from adapters.rocketmq.codec import answer_encoding as wire
+from adapters.rocketmq.codec.answer_encoding import Name, Place
 from adapters.rocketmq.errors import Code, RocketmqError
 from tests.adapters.rocketmq.support import definition_pb2, service_pb2
 

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from adapters.sqs.codec import wire
+from adapters.sqs.codec import request_protocol as wire
 from adapters.sqs.codec.shape_base import Shape
 from adapters.sqs.codec.shapes import Call
-from adapters.sqs.errors import SqsError
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.http.request_response import HttpRequest
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.sqs.service import Service, service_in_thread

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from adapters.base import ListenerAddress
 from adapters.sqs.server import SqsAdapter
 from adapters.sqs.settings import SqsSettings
-from auth.policy import PolicyBook
+from auth.policy_decisions import PolicyBook
 from auth.records import AccessKey
 from auth.sigv4 import SigV4Verifier
 from kernel.api.client import Client

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sqs import errors
+from adapters.sqs import error_codes as errors
 from adapters.sqs.codec.shapes import MessageAttributeValue
-from adapters.sqs.errors import SqsError
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.messages import attribute_map, native
 from adapters.sqs.messages.attribute_map import MORE_ATTRIBUTE, RESERVED_NAMES, Properties
 from adapters.sqs.messages.message_attributes import check_attributes

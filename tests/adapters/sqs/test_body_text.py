@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.sqs import errors
-from adapters.sqs.errors import SqsError
+from adapters.sqs import error_codes as errors
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.messages import body_text
 
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

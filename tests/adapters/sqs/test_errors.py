@@ -6,9 +6,9 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 
-from adapters.sqs import errors
+from adapters.sqs import error_codes as errors
 from adapters.sqs.codec.query_codec import QUERY_XML
-from adapters.sqs.errors import ERROR_KINDS, QUOTED_CHARS_MAX, SQS, ErrorKind, SqsError
+from adapters.sqs.error_codes import ERROR_KINDS, QUOTED_CHARS_MAX, SQS, ErrorKind, SqsError
 
 MODEL = botocore.session.Session().get_service_model("sqs")
 MODELLED = {shape.name for shape in MODEL.error_shapes}

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.sqs.connection import encode
-from adapters.sqs.http.reader import HEADERS_MAX, REQUEST_WIRE_BYTES_MAX, Arrived, HttpReader
+from adapters.sqs.http.request_reader import (
+    HEADERS_MAX,
+    REQUEST_WIRE_BYTES_MAX,
+    Arrived,
+    HttpReader,
+)
 from adapters.sqs.http.request_response import REQUEST_BYTES_MAX, HttpRequest, HttpResponse
 from adapters.sqs.settings import HEAD_BYTES_MAX
 

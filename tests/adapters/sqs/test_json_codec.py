@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from adapters.sqs import errors
+from adapters.sqs import error_codes as errors
 from adapters.sqs.codec.json_codec import JSON
 from adapters.sqs.codec.shapes import (
     ACTIONS,
@@ -16,7 +16,7 @@ from adapters.sqs.codec.shapes import (
     SendMessageBatchResult,
     SendMessageResult,
 )
-from adapters.sqs.errors import SqsError
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.http.request_response import REQUEST_BYTES_MAX, HttpRequest
 
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.sqs import errors, kernel_errors
-from adapters.sqs.kernel_errors import KERNEL_KINDS, SIGNATURE_KINDS
+from adapters.sqs import error_codes as errors
+from adapters.sqs import error_mapping as kernel_errors
+from adapters.sqs.error_mapping import KERNEL_KINDS, SIGNATURE_KINDS
 from auth.errors import AuthCode, AuthError
 from auth.sigv4_form import Refusal, SignatureError
 from kernel.common.errors import Code, Fault, KernelError

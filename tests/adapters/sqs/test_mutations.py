@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from adapters.sqs import names, validation
-from adapters.sqs.codec import wire
+from adapters.sqs.codec import request_protocol as wire
 from adapters.sqs.codec.shapes import (
     Call,
     CreateQueueRequest,
@@ -18,7 +18,7 @@ from adapters.sqs.codec.shapes import (
     SendMessageBatchRequest,
     SetQueueAttributesRequest,
 )
-from adapters.sqs.errors import SqsError
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.http.request_response import HttpRequest
 from adapters.sqs.messages import attribute_map, selection
 from adapters.sqs.validation import SendRules

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.sqs import errors, names
-from adapters.sqs.errors import SqsError
+from adapters.sqs import error_codes as errors
+from adapters.sqs import names
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.names import QueueAddress, QueueArn
 
 

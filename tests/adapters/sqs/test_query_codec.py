@@ -5,8 +5,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from adapters.sqs import errors
-from adapters.sqs.codec import wire
+from adapters.sqs import error_codes as errors
+from adapters.sqs.codec import request_protocol as wire
 from adapters.sqs.codec.json_codec import JSON
 from adapters.sqs.codec.query_codec import PARAMETERS_MAX, QUERY_JSON, QUERY_XML
 from adapters.sqs.codec.shapes import (
@@ -17,7 +17,7 @@ from adapters.sqs.codec.shapes import (
     MessageAttributeValue,
     ReceiveMessageResult,
 )
-from adapters.sqs.errors import SqsError
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.http.request_response import REQUEST_BYTES_MAX, HttpRequest
 
 QUEUE_PATH = b"/000000000000/orders"

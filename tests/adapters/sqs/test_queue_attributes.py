@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from adapters.sqs import errors
-from adapters.sqs.errors import ErrorKind, SqsError
+from adapters.sqs import error_codes as errors
+from adapters.sqs.error_codes import ErrorKind, SqsError
 from adapters.sqs.queues import policies, queue_attributes
 from adapters.sqs.queues.policies import RedriveAllowPolicy, RedrivePolicy
 from adapters.sqs.queues.queue_attributes import check_for_create, check_for_set, first_difference

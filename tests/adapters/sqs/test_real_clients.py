@@ -20,7 +20,7 @@ from adapters.sqs.codec.shapes import (
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
-from adapters.sqs.errors import QUEUE_DOES_NOT_EXIST, SqsError
+from adapters.sqs.error_codes import QUEUE_DOES_NOT_EXIST, SqsError
 from adapters.sqs.messages import md5
 from tests.adapters.sqs.query_model import write_data_path
 
@@ -116,7 +116,8 @@ def test_a_batch_with_one_failure(client, loopback) -> None:
             failed=[validation.failed_entry("b", errors.missing_parameter("X"))],
         )
 
-    from adapters.sqs import errors, validation
+    from adapters.sqs import error_codes as errors
+    from adapters.sqs import validation
 
     loopback.answer = answer
     result = client.send_message_batch(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sqs import errors
-from adapters.sqs.errors import SqsError
+from adapters.sqs import error_codes as errors
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.messages import receipt_handle
 from adapters.sqs.messages.receipt_handle import TOKEN_BYTES_MAX, Receipt
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.sqs.errors import ERROR_KINDS, SqsError
+from adapters.sqs.error_codes import ERROR_KINDS, SqsError
 from adapters.sqs.http.refusal import Refusal, of_error
 from adapters.sqs.http.request_response import REQUEST_BYTES_MAX
 from adapters.sqs.settings import REQUEST_S_MAX

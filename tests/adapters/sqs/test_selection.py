@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.sqs import errors
+from adapters.sqs import error_codes as errors
 from adapters.sqs.actions import paging
 from adapters.sqs.codec.shapes import MessageAttributeValue, ReceiveMessageRequest
-from adapters.sqs.errors import SqsError
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.messages import selection
 
 VALUE = MessageAttributeValue(data_type="String", string_value="x")

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sqs import errors, validation
+from adapters.sqs import error_codes as errors
+from adapters.sqs import validation
 from adapters.sqs.codec.shapes import (
     ACTIONS,
     Call,
@@ -19,7 +20,7 @@ from adapters.sqs.codec.shapes import (
     SendMessageBatchRequestEntry,
     SendMessageRequest,
 )
-from adapters.sqs.errors import ErrorKind, SqsError
+from adapters.sqs.error_codes import ErrorKind, SqsError
 from adapters.sqs.messages.message_attributes import (
     check_attributes,
     check_system_attributes,

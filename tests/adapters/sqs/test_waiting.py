@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from adapters.sqs import errors
-from adapters.sqs.errors import SqsError
+from adapters.sqs import error_codes as errors
+from adapters.sqs.error_codes import SqsError
 from adapters.sqs.queues.recents import Recents
 from adapters.sqs.settings import PUBLISH_BYTES_MAX
 from adapters.sqs.waiting import LongPolls, SharedBatches

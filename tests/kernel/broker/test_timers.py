@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kernel.broker.delivery.timers import SLACK, SWEEP_ENTRIES, Buckets
+from kernel.broker.delivery.due_times import SLACK, SWEEP_ENTRIES, Buckets
 
 HALF_A_DAY_MS = 12 * 3_600_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.cluster.admission import admitted, dismissed
-from kernel.cluster.balance import moves
+from kernel.cluster.leader_balance import moves
 from kernel.cluster.messages import Admit
 from kernel.cluster.records import Facts, NodeRecord, NodeState, decode, encode
 from kernel.common.errors import Code, KernelError

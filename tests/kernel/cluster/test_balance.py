@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel.cluster import kept_leaders
-from kernel.cluster.balance import CALM_MS, MOVE_MS, Calm, moves
+from kernel.cluster.leader_balance import CALM_MS, MOVE_MS, Calm, moves
 from kernel.cluster.records import Facts, NodeRecord, NodeState
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import msgspec
 import pytest
 
-from kernel.cluster.gateways import (
+from kernel.cluster.gateway_balance import (
     COOL_DOWN_MS,
     GATEWAYS_MAX,
     HOLD_MS,

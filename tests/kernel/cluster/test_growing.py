@@ -6,9 +6,9 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from kernel.cluster.balance import Calm
 from kernel.cluster.cluster_admin import ClusterAdmin
 from kernel.cluster.cluster_service import ClusterService
+from kernel.cluster.leader_balance import Calm
 from kernel.cluster.manager import Manager
 from kernel.cluster.messages import Admit
 from kernel.cluster.records import Facts, NodeState

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from kernel.raft import messages, wire
+from kernel.raft import message_wire as wire
+from kernel.raft import messages
 from kernel.raft.messages import Entry, Membership, Message, Snapshot
 
 

@@ -44,8 +44,8 @@ from kernel.common.placement import home_group
 from kernel.remote.client import ClusterClient
 from kernel.remote.definitions import administration_wire as wire
 from kernel.remote.definitions.administration_service import AdministrationService
-from kernel.remote.leader_calls.calls import ADMINISTRATION, PEER_STORES
-from kernel.remote.leader_calls.wire import WireError
+from kernel.remote.leader_calls.call_numbers import ADMINISTRATION, PEER_STORES
+from kernel.remote.leader_calls.call_wire import WireError
 from kernel.routing.destinations import Found
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.local import peer_of

@@ -27,7 +27,7 @@ from kernel.remote.client import ClusterClient
 from kernel.remote.definitions import feed_service, feed_wire
 from kernel.remote.definitions.feed_service import FeedService
 from kernel.remote.definitions.mirror import Hears
-from kernel.remote.leader_calls.wire import WireError
+from kernel.remote.leader_calls.call_wire import WireError
 from kernel.requests.proposer import Proposer
 from kernel.rpc.channel import Channel
 from tests.kernel.remote.cluster import gateway_of, running_stores

@@ -10,7 +10,8 @@ from kernel.api.message import HEADER_BYTES
 from kernel.api.model import TopicStatistics
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup
-from kernel.remote.leader_calls import calls, wire
+from kernel.remote.leader_calls import call_numbers as calls
+from kernel.remote.leader_calls import call_wire as wire
 from kernel.remote.leader_calls.lane_service import GatewayService
 from kernel.remote.leader_calls.lanes import RemoteLeader
 from kernel.remote.leader_calls.leaders import Leaders

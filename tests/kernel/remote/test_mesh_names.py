@@ -14,9 +14,9 @@ from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.common.placement import home_group
 from kernel.remote.client import ClusterClient
-from kernel.remote.mesh import wire
+from kernel.remote.mesh import mesh_wire as wire
+from kernel.remote.mesh.mesh_service import MeshService
 from kernel.remote.mesh.name_registry import NameRegistry
-from kernel.remote.mesh.service import MeshService
 from kernel.subscribers.subscribing import home_of_client
 from tests.kernel.remote.cluster import (
     Pair,

@@ -12,9 +12,9 @@ from kernel.api.model import DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import TRANSIENT_GROUP, TopicId, queue_id
 from kernel.remote import things
-from kernel.remote.leader_calls.wire import WireError, decode
+from kernel.remote.leader_calls.call_wire import WireError, decode
 from kernel.remote.mesh import link as mesh_link
-from kernel.remote.mesh import wire
+from kernel.remote.mesh import mesh_wire as wire
 from kernel.remote.mesh.link import Inbox, Link
 from kernel.remote.mesh.remote_memory import ANNOUNCED_MAX, ANNOUNCED_SLACK
 from kernel.rpc.channel import Channel

@@ -15,7 +15,7 @@ from kernel.api.model import DEFAULT_GROUP, Route, RouterOptions, TopicInfo, Top
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.remote.client import ClusterClient
-from kernel.remote.leader_calls.wire import WireError, decode
+from kernel.remote.leader_calls.call_wire import WireError, decode
 from kernel.remote.peer_stores import peer_stores_wire
 from kernel.remote.peer_stores.peer_stores_service import PeerStoresService
 from tests.kernel.remote.cluster import gateway_of, running_stores

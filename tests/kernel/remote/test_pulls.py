@@ -14,7 +14,7 @@ from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicI
 from kernel.broker.group_state.usage import Verb, counts
 from kernel.common.ids import Offset
 from kernel.remote.client import ClusterClient
-from kernel.remote.pulls import wire as pull_wire
+from kernel.remote.pulls import pull_wire
 from kernel.requests.publish_part import Part
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, Gateway, body_of, slot, started

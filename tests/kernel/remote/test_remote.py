@@ -11,7 +11,8 @@ from kernel.api.client import LeaseVerb, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, Reason
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId
-from kernel.remote.leader_calls import calls, wire
+from kernel.remote.leader_calls import call_numbers as calls
+from kernel.remote.leader_calls import call_wire as wire
 from kernel.requests.leader import Done, Leader, LeaseChanging
 from kernel.requests.publish_part import Part
 from kernel.rpc.link import _Wire

@@ -13,9 +13,9 @@ from kernel.api.client import ConsumerSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, TopicInfo
 from kernel.common.errors import Code, KernelError
 from kernel.remote.client import ClusterClient
-from kernel.remote.streams import wire as stream_wire
+from kernel.remote.streams import stream_wire
 from kernel.remote.streams.parts import Part, Pool
-from kernel.remote.streams.service import AWAY_MS, CLAIM_MS, SETTLE_IN_MS, StreamService
+from kernel.remote.streams.stream_service import AWAY_MS, CLAIM_MS, SETTLE_IN_MS, StreamService
 from tests.kernel.remote.cluster import gateway_of, hand_over, running_stores, serving
 from tests.kernel.remote.gateway import GROUP, Gateway, started
 from tests.kernel.remote.test_pulls import leased, made, published

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.admin.service_figures import ServiceFigures
+from gateway.admin.service_metrics import ServiceFigures
 from kernel.api.client import ConsumerSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError

@@ -13,7 +13,7 @@ from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicI
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.remote.client import ClusterClient
-from kernel.remote.streams import wire as stream_wire
+from kernel.remote.streams import stream_wire
 from kernel.rpc.channel import Channel
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, Gateway, body_of, started

@@ -18,7 +18,7 @@ from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, RaftGroup
 from kernel.common.ports import Clock
 from kernel.remote.client import ClusterClient
-from kernel.remote.tree import wire
+from kernel.remote.tree import tree_wire as wire
 from kernel.requests.publish import Batch
 from kernel.subscribers import local_tree
 from tests.kernel.remote.cluster import gateway_of, running_stores

@@ -27,7 +27,8 @@ from kernel.broker.index.features import COPY, CUT, LARGE
 from kernel.broker.log_commands import commands, tree_commands
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId
-from kernel.remote.leader_calls import calls, wire
+from kernel.remote.leader_calls import call_numbers as calls
+from kernel.remote.leader_calls import call_wire as wire
 from kernel.remote.leader_calls.transaction_wire import (
     decode_prepare,
     decode_transact,

@@ -14,7 +14,7 @@ from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.errors import JournalError
 from kernel.log.format.checkpoint import Position
 from kernel.log.journal import JournalOptions
-from kernel.raft import wire
+from kernel.raft import message_wire as wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, Message
 from kernel.store.raft_groups.consensus import RaftTiming
 from kernel.store.raft_groups.quiescence import BEATS

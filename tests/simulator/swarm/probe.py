@@ -23,7 +23,7 @@ from kernel.log.writer import WriteBatch
 from kernel.raft import leader
 from kernel.raft.core import RaftCore
 from kernel.raft.messages import Entry
-from kernel.store import reader
+from kernel.store import entry_reader as reader
 from kernel.store.drivers.worker import Done, Job, Runner
 from kernel.store.raft_groups import consensus
 from kernel.store.raft_groups.consensus import Consensus

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
 from .matching import Matcher, Values, compile_resource
-from .principal import DEFAULT_TENANT, Principal
-from .rules import (
+from .policy_rules import (
     PERMISSION_COUNT,
     Action,
     Effect,
@@ -39,6 +38,7 @@ from .rules import (
     kind_of,
     permission,
 )
+from .principal import DEFAULT_TENANT, Principal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -29,7 +29,7 @@ from ...common.limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
 from ...requests.leader import Identity, LeaseChanging
 from ...requests.publish_part import Part
 from ...routing.tree_table import is_bad_name
-from .calls import (
+from .call_numbers import (
     U64,
     ChangeLeases,
     Figures,

@@ -18,10 +18,10 @@ from ...common.ids import RaftGroup
 from ...common.ports import Clock
 from ...rpc.channel import Reply
 from ...subscribers.subscribing import home_of_client
+from ..leader_calls.call_wire import WireError, decode
 from ..leader_calls.claiming import Claiming
 from ..leader_calls.leaders import RemoteLeaders
-from ..leader_calls.wire import WireError, decode
-from . import wire
+from . import mesh_wire as wire
 
 RESERVE_MS = 3_000
 """A name that another has is asked for again until so much later: the other may just be gone, or

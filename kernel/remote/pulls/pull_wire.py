@@ -18,8 +18,8 @@ from ...broker.delivery.consumers import Handed
 from ...common.ids import QUEUES_PER_TOPIC_MAX, QueueId
 from ...common.limits import GROUP_NAME_BYTES_MAX
 from ..filter_wire import Filter
-from ..leader_calls.calls import PULLS, U8, U16, U32, U64
-from ..leader_calls.wire import WireError, decode
+from ..leader_calls.call_numbers import PULLS, U8, U16, U32, U64
+from ..leader_calls.call_wire import WireError, decode
 from .lost_leases import NUMBER_BITS
 
 PULL = PULLS.start

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from metering.schema import Action, Outcome
 
-from .. import errors, kernel_errors
+from .. import error_codes as errors
+from .. import error_mapping as kernel_errors
 from ..codec.shapes import ReceiveMessageResult
-from ..errors import SqsError
+from ..error_codes import SqsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

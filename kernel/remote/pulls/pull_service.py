@@ -39,10 +39,10 @@ from ...rpc.handshake import Hello
 from ...store.replicas.noted_leases import SINCE_MS
 from ...store.replicas.replica import Replica
 from ..filter_wire import unpack_filter
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError
 from ..streams.gateways import Unconcerned
-from . import wire as pull_wire
+from . import pull_wire
 from .lost_leases import Lost, keep_lost, lost_leases, note_of, tag_of
 
 PULLS_MAX = 32_768

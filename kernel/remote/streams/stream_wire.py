@@ -34,8 +34,8 @@ from msgspec import Meta
 from ...api.client import Settlement
 from ...api.model import GroupFilter, Reason
 from ...common.errors import KernelError, error_named
-from ..leader_calls.calls import STREAMS, U8, U16, U32, U64, Name
-from ..leader_calls.wire import WireError, message_of, split
+from ..leader_calls.call_numbers import STREAMS, U8, U16, U32, U64, Name
+from ..leader_calls.call_wire import WireError, message_of, split
 
 ATTACH, STREAM_BATCH, CLAIMED, LEFT = STREAMS[0:4]
 SERVES, GONE, ATTACHED, DELIVER, TAKEN, SETTLED, ENDED, TOOK = STREAMS[8:16]

@@ -22,8 +22,8 @@ from ..group_state.state import QueueState
 from ..index.features import Feature
 from ..index.run_page import Run
 from ..log_commands.commands import Change
+from .due_times import Buckets
 from .ready import Ready
-from .timers import Buckets
 
 AT_ONCE_WAIT_MS = 20
 """A consumer's next request is a turn of its event loop away, in a cluster a round trip."""

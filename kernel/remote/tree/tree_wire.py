@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from ...common.limits import GROUP_NAME_BYTES_MAX
-from ..leader_calls.calls import TREE, U16, U32, U64, Name, TreeName
+from ..leader_calls.call_numbers import TREE, U16, U32, U64, Name, TreeName
 
 OWNER, CLAIM, RETAINED, WAIT, FORGET, LOST, FILLED, RETAINS = TREE[0:8]
 

@@ -13,9 +13,9 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.node import Store
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError, decode
-from . import wire
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError, decode
+from . import mesh_wire as wire
 from .name_registry import NameRegistry
 from .remote_memory import RemoteMemory
 

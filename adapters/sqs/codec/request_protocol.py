@@ -15,7 +15,7 @@ from .json_codec import JSON, TARGET_HEADER
 from .query_codec import JSON_CONTENT_TYPE, QUERY_JSON, QUERY_XML
 
 if TYPE_CHECKING:
-    from ..errors import SqsError
+    from ..error_codes import SqsError
     from ..http.request_response import HttpRequest, HttpResponse
     from .shape_base import Shape
     from .shapes import Action, Call

@@ -44,9 +44,9 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.replicas.replica import Replica
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError
-from . import wire as stream_wire
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError
+from . import stream_wire
 from .claims import ClaimWindows
 from .gateways import STREAMS_MAX, ConsumingGateway, GatewayStream, StreamFigures, Unconcerned
 from .settling import Settling

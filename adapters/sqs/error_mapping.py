@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from auth.sigv4_form import Refusal, SignatureError
 from kernel.common.errors import Code, KernelError
 
-from . import errors
-from .errors import ErrorKind, SqsError
+from . import error_codes as errors
+from .error_codes import ErrorKind, SqsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

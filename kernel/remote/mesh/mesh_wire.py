@@ -38,9 +38,9 @@ from ...common.ids import TopicId
 from ...common.limits import NAME_BYTES_MAX
 from ...routing import tree_table
 from ...routing.tree_table import is_bad_name
-from ..leader_calls import calls
-from ..leader_calls.calls import U8, U16, U32, U64, Name, TreeName
-from ..leader_calls.wire import WireError, decode
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_numbers import U8, U16, U32, U64, Name, TreeName
+from ..leader_calls.call_wire import WireError, decode
 from ..things import RouteGone, RouterGone, RouterIs, TopicIs
 
 ANNOUNCE = calls.MESH[0]

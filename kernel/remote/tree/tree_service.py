@@ -23,10 +23,10 @@ from ...store.leading.retained_reading import read, retained_in
 from ...store.node import Store
 from ...store.replicas.replica import Replica
 from ...subscribers.local_tree import LocalTree, under_which
-from ..leader_calls import calls
-from ..leader_calls.wire import WireError, decode
+from ..leader_calls import call_numbers as calls
+from ..leader_calls.call_wire import WireError, decode
 from ..streams.gateways import Unconcerned
-from . import wire
+from . import tree_wire as wire
 
 QUESTIONS_MAX = 64
 """RETAINED of one connection that are being answered; one more is refused with BUSY."""
