@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from auth.matching import ANY_NAME
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from kernel.routing.tree_table import is_pattern
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from auth.policy_rules import Permission
     from kernel.api.model import TopicInfo
 
-PUBLISH_TREE: Final = permission(Action.PUBLISH, Kind.TREE)
-CONSUME_TREE: Final = permission(Action.CONSUME, Kind.TREE)
-PUBLISH_TOPIC: Final = permission(Action.PUBLISH, Kind.TOPIC)
-CONSUME_TOPIC: Final = permission(Action.CONSUME, Kind.TOPIC)
-CONSUME_GROUP: Final = permission(Action.CONSUME, Kind.GROUP)
+PUBLISH_TREE: Final = permission(Action.PUBLISH, ResourceKind.TREE)
+CONSUME_TREE: Final = permission(Action.CONSUME, ResourceKind.TREE)
+PUBLISH_TOPIC: Final = permission(Action.PUBLISH, ResourceKind.TOPIC)
+CONSUME_TOPIC: Final = permission(Action.CONSUME, ResourceKind.TOPIC)
+CONSUME_GROUP: Final = permission(Action.CONSUME, ResourceKind.GROUP)
 
 WHOLE_TREE: Final = "#"
 ANY_TOPIC: Final = ANY_NAME

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .policy_rules import Action, Effect, Kind, Resource, Rule
+from .policy_rules import Action, Effect, Resource, ResourceKind, Rule
 from .records import Policy
 
 ADMINISTRATOR_POLICY = "administrator"
@@ -18,11 +18,11 @@ _RULES = {
             Effect.ALLOW,
             tuple(action for action in Action if action is not Action.ADMINISTER),
             (
-                Resource(Kind.TOPIC, "*"),
-                Resource(Kind.ROUTER, "*"),
-                Resource(Kind.GROUP, "*"),
-                Resource(Kind.TREE, "#"),
-                Resource(Kind.TREE, "$SYS/#"),
+                Resource(ResourceKind.TOPIC, "*"),
+                Resource(ResourceKind.ROUTER, "*"),
+                Resource(ResourceKind.GROUP, "*"),
+                Resource(ResourceKind.TREE, "#"),
+                Resource(ResourceKind.TREE, "$SYS/#"),
             ),
         ),
     ),

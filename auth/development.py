@@ -42,7 +42,7 @@ _ARGON2 = (
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ReachableListener:
     """An address that the server is told to listen on. `name` is what the operator calls it."""
 
     name: str
@@ -75,7 +75,7 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback
 
 
-def development_principals(listeners: Sequence[Listener]) -> Development | None:
+def development_principals(listeners: Sequence[ReachableListener]) -> Development | None:
     """The development login if every listener is on loopback, else None; None without listeners."""
     if not listeners or not all(is_loopback(listener.host) for listener in listeners):
         return None
@@ -97,7 +97,7 @@ def development_principals(listeners: Sequence[Listener]) -> Development | None:
 
 
 def startup_check(
-    listeners: Sequence[Listener],
+    listeners: Sequence[ReachableListener],
     user_count: int,
     environment: Mapping[str, str],
     command: str = "weir serve",

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from .policy_rules import Kind, Resource
+from .policy_rules import Resource, ResourceKind
 
 ANY_NAME: Final = "\0"
 """Stands for every name of a kind other than the tree, for what may reach any of them: an allow
@@ -232,6 +232,6 @@ def compile_resource(resource: Resource) -> Matcher:
     """The matcher of a resource that `rules.rule_fault` found no fault in."""
     if resource.kind is None:
         return Everything()
-    if resource.kind is Kind.TREE:
+    if resource.kind is ResourceKind.TREE:
         return TreeFilter(resource.pattern)
     return NamePattern(resource.pattern)

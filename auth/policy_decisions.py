@@ -31,8 +31,8 @@ from .policy_rules import (
     PERMISSION_COUNT,
     Action,
     Effect,
-    Kind,
     Permission,
+    ResourceKind,
     Rule,
     action_of,
     kind_of,
@@ -85,7 +85,7 @@ class Decision:
     principal: Principal
     client_id: str | None
     action: Action
-    kind: Kind
+    kind: ResourceKind
     name: str
     policy: str
     """Policy of the rule that decided; empty if no rule matched."""
@@ -153,10 +153,12 @@ class RuleSet:
             entry = _Entry(policy, number, rule, compile_resource(resource))
             self.personal = self.personal or entry.matcher.personal
             if resource.kind is not None:
-                kinds: Iterable[Kind] = (resource.kind,)
-                self._names_clients |= resource.kind is Kind.CLIENT and rule.effect is Effect.ALLOW
+                kinds: Iterable[ResourceKind] = (resource.kind,)
+                self._names_clients |= (
+                    resource.kind is ResourceKind.CLIENT and rule.effect is Effect.ALLOW
+                )
             else:
-                kinds = Kind if rule.effect is Effect.ALLOW else _DENIED_BY_STAR
+                kinds = ResourceKind if rule.effect is Effect.ALLOW else _DENIED_BY_STAR
             for action in rule.actions:
                 for kind in kinds:
                     tables[permission(action, kind)].append(entry)
@@ -165,9 +167,9 @@ class RuleSet:
         """(allowed, the entry that decided, or None, why in words)."""
         kind = kind_of(number)
         if self.tenant != DEFAULT_TENANT:
-            if kind is Kind.NODE:
+            if kind is ResourceKind.NODE:
                 return False, None, f"only the tenant {DEFAULT_TENANT} administers nodes"
-            if kind is Kind.TENANT and name != self.tenant:
+            if kind is ResourceKind.TENANT and name != self.tenant:
                 return False, None, f"tenant {self.tenant} has no say in another tenant"
         for entry in self._denies[number]:
             if entry.matcher.touches(name, who):
@@ -175,12 +177,12 @@ class RuleSet:
         for entry in self._allows[number]:
             if entry.matcher.covers(name, who):
                 return True, entry, "allowed by a rule"
-        if kind is Kind.CLIENT and not self._names_clients:
+        if kind is ResourceKind.CLIENT and not self._names_clients:
             return True, None, "no rule says which client ids are allowed"
         return False, None, "no rule allows it"
 
 
-_DENIED_BY_STAR = tuple(kind for kind in Kind if kind is not Kind.CLIENT)
+_DENIED_BY_STAR = tuple(kind for kind in ResourceKind if kind is not ResourceKind.CLIENT)
 """A deny of `*` may have been written before there was that kind: who may only publish connects."""
 
 _NO_RIGHTS = RuleSet("", ())

@@ -69,7 +69,7 @@ class Action(Enum):
     """Users, keys, policies, nodes."""
 
 
-class Kind(Enum):
+class ResourceKind(Enum):
     """Kinds of kernel names; a name means something else in each."""
 
     TOPIC = "topic"
@@ -88,7 +88,7 @@ class Kind(Enum):
 
 
 _ACTIONS = tuple(Action)
-_KINDS = tuple(Kind)
+_KINDS = tuple(ResourceKind)
 
 Permission = NewType("Permission", int)
 """One (action, kind) as a small integer, so that the hot check is an index and a dict look-up."""
@@ -96,7 +96,7 @@ Permission = NewType("Permission", int)
 PERMISSION_COUNT = len(_ACTIONS) * len(_KINDS)
 
 
-def permission(action: Action, kind: Kind) -> Permission:
+def permission(action: Action, kind: ResourceKind) -> Permission:
     """The number of an (action, kind). Adapters take theirs once, at import."""
     return Permission(_ACTIONS.index(action) * len(_KINDS) + _KINDS.index(kind))
 
@@ -105,14 +105,14 @@ def action_of(number: Permission) -> Action:
     return _ACTIONS[number // len(_KINDS)]
 
 
-def kind_of(number: Permission) -> Kind:
+def kind_of(number: Permission) -> ResourceKind:
     return _KINDS[number % len(_KINDS)]
 
 
 class Resource(msgspec.Struct, frozen=True, array_like=True):
     """A pattern over names of one kind. Kind None: every name of every kind, whatever `pattern`."""
 
-    kind: Kind | None
+    kind: ResourceKind | None
     pattern: str = "*"
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ def rule_fault(rule: Rule) -> str | None:
         fault = _resource_fault(resource)
         if fault is not None:
             return fault
-        if resource.kind is Kind.CLIENT and Action.CONSUME not in rule.actions:
+        if resource.kind is ResourceKind.CLIENT and Action.CONSUME not in rule.actions:
             return f"to connect as {resource} is consume: a rule without it would say nothing"
     return None
 
@@ -196,7 +196,7 @@ def _resource_fault(resource: Resource) -> str | None:
         rest = rest.replace(placeholder, "x")
     if "${" in rest:
         return f"{resource} holds a placeholder other than {' and '.join(_PLACEHOLDERS)}"
-    return _filter_fault(rest) if resource.kind is Kind.TREE else None
+    return _filter_fault(rest) if resource.kind is ResourceKind.TREE else None
 
 
 def _filter_fault(pattern: str) -> str | None:
@@ -226,7 +226,7 @@ def _parse_resource(word: str) -> Resource:
         raise _invalid(
             f"a resource is * or kind:pattern, as in topic:orders-*; this is not: {word}"
         )
-    return Resource(_member(Kind, kind, "kind of resource"), pattern)
+    return Resource(_member(ResourceKind, kind, "kind of resource"), pattern)
 
 
 _E = TypeVar("_E", bound=Enum)

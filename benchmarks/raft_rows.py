@@ -31,7 +31,7 @@ from benchmarks.kernel_speed import WAVE, Waves, made
 from gateway.app import SWITCH_INTERVAL_S, loop_factory
 from kernel.api.model import TopicOptions
 from kernel.raft.core import RaftCore
-from kernel.raft.messages import Entry, HardState, Membership, Message, Ready, Snapshot
+from kernel.raft.messages import Entry, HardState, Membership, RaftMessage, Ready, Snapshot
 from kernel.raft.options import RaftOptions
 
 BODY = bytes(1024)
@@ -107,7 +107,7 @@ class Group:
                     self.applied += len(ready.committed)
         return busy
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[RaftMessage]) -> None:
         """Deliver at once."""
         for message in messages:
             self.cores[message.to - 1].step(message)

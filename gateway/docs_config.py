@@ -49,7 +49,7 @@ check` checks without serving.
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DocumentedEntry:
     """One key of protocols.yaml: its meaning, and its value in YAML if it is not a section."""
 
     path: Path
@@ -81,14 +81,16 @@ def main() -> None:
     page.write_text(render(source.read_text()))
 
 
-def _entries(text: str) -> Iterator[Entry]:
+def _entries(text: str) -> Iterator[DocumentedEntry]:
     root = compose(text, "protocols.yaml")
     lines = text.splitlines()
     if isinstance(root, yaml.MappingNode):
         yield from _below(root, (), Settings, lines)
 
 
-def _below(node: yaml.MappingNode, at: Path, kind: Kind, lines: list[str]) -> Iterator[Entry]:
+def _below(
+    node: yaml.MappingNode, at: Path, kind: Kind, lines: list[str]
+) -> Iterator[DocumentedEntry]:
     section = section_of(kind)
     fields = fields_of(section)
     for key_node, value_node in node.value:
@@ -96,10 +98,10 @@ def _below(node: yaml.MappingNode, at: Path, kind: Kind, lines: list[str]) -> It
         below = entry_kind(section) if fields is None else fields[key_node.value]
         meaning = _comment_above(key_node, lines) or description_of(below)
         if isinstance(value_node, yaml.MappingNode):
-            yield Entry(path, meaning, None)
+            yield DocumentedEntry(path, meaning, None)
             yield from _below(value_node, path, below, lines)
         elif meaning or _is_limit(path):
-            yield Entry(path, meaning, _source_of(value_node, lines))
+            yield DocumentedEntry(path, meaning, _source_of(value_node, lines))
         else:
             line = key_node.start_mark.line + 1
             raise ValueError(f"protocols.yaml:{line}: {spell(path)} has no comment above it")
@@ -129,7 +131,7 @@ def _source_of(node: yaml.Node, lines: list[str]) -> str:
     return lines[start.line][start.column : stop].rstrip()
 
 
-def _table(at: Path, entries: Mapping[Path, Entry]) -> str:
+def _table(at: Path, entries: Mapping[Path, DocumentedEntry]) -> str:
     rows = [
         f"| `{spell(path)}` | {_code(entry.value)} | {_cell(entry.meaning)} |"
         for path, entry in entries.items()

@@ -92,7 +92,7 @@ class LogReader(Protocol):
         """
 
 
-class Cut:
+class ExportCut:
     """One file being filled, and the rules of where it ends."""
 
     def __init__(self, queue: int, from_offset: int) -> None:
@@ -193,7 +193,7 @@ class Archive:
         ends = [entry.to_offset for entry in self.entries if entry.queue == queue]
         return ends[-1] if ends else None
 
-    def store(self, cut: Cut) -> ManifestEntry:
+    def store(self, cut: ExportCut) -> ManifestEntry:
         """Write the cut's file and manifest line; durable, on this disk, when it returns.
 
         A cut that the manifest has already is checked instead: equal messages change nothing,
@@ -239,7 +239,7 @@ class Archive:
         _sync(self.directory)
         return known or self._append(entry)
 
-    def _known(self, cut: Cut) -> ManifestEntry | None:
+    def _known(self, cut: ExportCut) -> ManifestEntry | None:
         """The manifest's entry of this cut, None if it is the next one of its queue."""
         for entry in self.entries:
             if entry.queue != cut.queue:
@@ -259,7 +259,7 @@ class Archive:
             )
         return None
 
-    def _check_leftover(self, path: Path, cut: Cut) -> None:
+    def _check_leftover(self, path: Path, cut: ExportCut) -> None:
         """A file without a manifest line, left by a crash, is replaced only by its equal."""
         import pyarrow as pa
 
@@ -330,7 +330,7 @@ async def export_queue(
             " shorter than the exporter's absence"
         )
     entries: list[ManifestEntry] = []
-    cut = Cut(queue, position)
+    cut = ExportCut(queue, position)
     while position < end:
         page = await reader.read(queue, position, min(PAGE_MESSAGES, end - position))
         if not page:
@@ -338,7 +338,7 @@ async def export_queue(
         for message in page:
             if not cut.offer(message):
                 entries.append(await asyncio.to_thread(archive.store, cut))
-                cut = Cut(queue, cut.to_offset)
+                cut = ExportCut(queue, cut.to_offset)
                 cut.offer(message)
         position = page[-1].offset + 1
     if cut.messages and (final or cut.full() or cut.settled(now_us)):

@@ -10,7 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from metering.schema import HOUR_US, OTHER, Action, Kind, Network, Outcome, QueueClass
+from metering.schema import (
+    HOUR_US,
+    OTHER,
+    Action,
+    Kind,
+    Network,
+    Outcome,
+    QueueClass,
+)
 from metering.schema.record import NUMBER_COLUMNS, TEXT_COLUMNS, Batch
 
 

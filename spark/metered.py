@@ -39,7 +39,7 @@ _STORED = (Kind.STORE, Kind.API)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RecordShape:
     """Records that Weir writes: the values that each dimension may have, and what is not 0."""
 
     kinds: frozenset[str]
@@ -68,38 +68,38 @@ class Shape:
         return value in values
 
 
-def _shapes() -> Iterator[Shape]:
+def _shapes() -> Iterator[RecordShape]:
     ok = frozenset({Outcome.OK})
     for protocol, classes in _PUBLISHED.items():
         one = frozenset({protocol})
         both = frozenset(_STORED)
-        yield Shape(both, one, frozenset({Action.PUBLISH}), classes, ok, _SIZES_IN)
+        yield RecordShape(both, one, frozenset({Action.PUBLISH}), classes, ok, _SIZES_IN)
         stored = frozenset({Kind.STORE})
-        yield Shape(stored, one, frozenset({Action.ROUTE}), classes, ok, _SIZES_IN)
-        yield Shape(stored, one, frozenset({Action.ACK}), _TAKEN, ok, frozenset({"messages"}))
+        yield RecordShape(stored, one, frozenset({Action.ROUTE}), classes, ok, _SIZES_IN)
+        yield RecordShape(stored, one, frozenset({Action.ACK}), _TAKEN, ok, frozenset({"messages"}))
         api = frozenset({Kind.API})
         deliver = frozenset({Action.DELIVER})
         if protocol in ("amqp", "mqtt"):
             pushed = _QOS if protocol == "mqtt" else _PLAIN
             nobody = frozenset({Outcome.EMPTY})
-            yield Shape(api, one, deliver, pushed, ok, _SIZES_OUT)
-            yield Shape(api, one, frozenset({Action.PUBLISH}), _PLAIN, nobody, _SIZES_IN)
+            yield RecordShape(api, one, deliver, pushed, ok, _SIZES_OUT)
+            yield RecordShape(api, one, frozenset({Action.PUBLISH}), _PLAIN, nobody, _SIZES_IN)
         else:
-            yield Shape(both, one, deliver, _TAKEN, ok, _SIZES_OUT)
+            yield RecordShape(both, one, deliver, _TAKEN, ok, _SIZES_OUT)
         if protocol in ("sqs", "rocketmq"):
             calls = {Action.PUBLISH, Action.RECEIVE, Action.EXTEND, Action.ACK, Action.ADMIN}
             if protocol == "rocketmq":
                 calls.add(Action.PING)
             ended = frozenset(Outcome) - {Outcome.SERVER_ERROR}
-            yield Shape(api, one, frozenset(calls), _PLAIN, ended, _CALLS, is_call=True)
+            yield RecordShape(api, one, frozenset(calls), _PLAIN, ended, _CALLS, is_call=True)
         if protocol != KERNEL:
-            yield Shape(api, one, frozenset({Action.CONNECT}), _PLAIN, ok, _CALLS)
+            yield RecordShape(api, one, frozenset({Action.CONNECT}), _PLAIN, ok, _CALLS)
 
 
 SHAPES = tuple(_shapes())
 
 
-def shapes_of_others(protocols: Iterable[str]) -> Iterator[Shape]:
+def shapes_of_others(protocols: Iterable[str]) -> Iterator[RecordShape]:
     """What adapters that do not come with Weir may have counted: all that an adapter can. Which of
     it they do count, they know.
     """
@@ -109,16 +109,18 @@ def shapes_of_others(protocols: Iterable[str]) -> Iterator[Shape]:
     called = {Action.PUBLISH, Action.RECEIVE, Action.EXTEND, Action.ACK, Action.ADMIN, Action.PING}
     for protocol in protocols:
         one = frozenset({protocol})
-        yield Shape(stored, one, sent, classes, ended, _SIZES_IN)
-        yield Shape(stored, one, frozenset({Action.DELIVER}), classes, ok, _SIZES_OUT)
-        yield Shape(stored, one, frozenset({Action.ACK}), classes, ok, frozenset({"messages"}))
-        yield Shape(api, one, frozenset(called), _PLAIN, ended, _CALLS, is_call=True)
-        yield Shape(api, one, frozenset({Action.CONNECT}), _PLAIN, ok, _CALLS)
+        yield RecordShape(stored, one, sent, classes, ended, _SIZES_IN)
+        yield RecordShape(stored, one, frozenset({Action.DELIVER}), classes, ok, _SIZES_OUT)
+        yield RecordShape(
+            stored, one, frozenset({Action.ACK}), classes, ok, frozenset({"messages"})
+        )
+        yield RecordShape(api, one, frozenset(called), _PLAIN, ended, _CALLS, is_call=True)
+        yield RecordShape(api, one, frozenset({Action.CONNECT}), _PLAIN, ok, _CALLS)
 
 
 def shapes_of(
-    measure: str, filters: Mapping[str, tuple[str, ...]], shapes: Iterable[Shape] = SHAPES
-) -> list[Shape]:
+    measure: str, filters: Mapping[str, tuple[str, ...]], shapes: Iterable[RecordShape] = SHAPES
+) -> list[RecordShape]:
     """Those that a price rule matches: some of the values of each of its filters, and something to
     measure.
     """

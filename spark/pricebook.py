@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from spark.metered import Shape
+    from spark.metered import RecordShape
 
 SCHEMA = 1
 MEASURES = ("requests", "units_64k", "units_4k", "messages", "bytes_in", "bytes_out")
@@ -213,7 +213,7 @@ def _others(top: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _sku(raw: object, place: str, shapes: Sequence[Shape]) -> Sku:
+def _sku(raw: object, place: str, shapes: Sequence[RecordShape]) -> Sku:
     fields = _mapping(raw, place, ("id", "title", "meter", "prices"), ("multiplier",))
     sku_id = _id(fields["id"], f"{place}.id")
     place = f"{place} ({sku_id})"
@@ -246,7 +246,7 @@ def _sku(raw: object, place: str, shapes: Sequence[Shape]) -> Sku:
     return sku
 
 
-def _check_metered(sku: Sku, place: str, known: Sequence[Shape]) -> None:
+def _check_metered(sku: Sku, place: str, known: Sequence[RecordShape]) -> None:
     """Whether there can be usage for a rule and each of its values."""
     filters = dict(sku.filters)
     shapes = shapes_of(sku.measure, filters, known)

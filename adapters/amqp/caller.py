@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from adapters.amqp.errors import ACCESS_REFUSED, AmqpError
 from adapters.amqp.names import amqp_key, resource
 from adapters.tree_rights import ANY_TOPIC
-from auth.policy_rules import Kind, kind_of
+from auth.policy_rules import ResourceKind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,9 +40,15 @@ class Caller:
         """Raise AmqpError 403 unless the principal has all of it."""
         for number, name in needed:
             kind = kind_of(number)
-            shown = "*" if name == ANY_TOPIC else amqp_key(name) if kind is Kind.TREE else name
+            shown = (
+                "*" if name == ANY_TOPIC else amqp_key(name) if kind is ResourceKind.TREE else name
+            )
             self.require(number, _WORDS[kind], name, shown)
 
 
-_WORDS: Final = {Kind.TOPIC: "queue", Kind.ROUTER: "exchange", Kind.TREE: "topic"}
+_WORDS: Final = {
+    ResourceKind.TOPIC: "queue",
+    ResourceKind.ROUTER: "exchange",
+    ResourceKind.TREE: "topic",
+}
 """What error texts call things."""

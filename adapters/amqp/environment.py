@@ -78,13 +78,13 @@ class Environment:
     counters: Counters
     meter: TrafficMeter | None = None
 
-    def open_session(self, host: Host, tenant: str, name: str) -> Session:
+    def open_session(self, host: AmqpHost, tenant: str, name: str) -> Session:
         """The kernel session of a connection that belongs to a tenant from now on."""
         host.signed_in(tenant)
         return self.client.open_session(name or host.peer, ORIGIN_BYTE)
 
 
-class Host(StreamHost, Protocol):
+class AmqpHost(StreamHost, Protocol):
     """The driver of one connection: it moves bytes, and knows the time."""
 
     def signed_in(self, tenant: str) -> None:

@@ -3,9 +3,9 @@
     bytes → Session → events → here → kernel
     kernel's answers → here → Session → bytes
 
-It owns the parts that a connection has: `Publisher`, `Inbox`, `Requests` and `StoredDeliveries`,
-each made when it is first needed, so that an idle connection costs little. A connection has no task
-of its own; CONNECT, SUBSCRIBE, UNSUBSCRIBE and the end run as short ones.
+It owns the parts that a connection has: `SessionPublisher`, `Inbox`, `Requests` and
+`StoredDeliveries`, each made when it is first needed, so that an idle connection costs little. A
+connection has no task of its own; CONNECT, SUBSCRIBE, UNSUBSCRIBE and the end run as short ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from adapters.mqtt.environment import Login
 from adapters.mqtt.limits import SESSION_EXPIRY_NEVER
 from adapters.mqtt.messages.stored import publisher_hash, will_slot
 from adapters.mqtt.origin import ORIGIN_BYTE
-from adapters.mqtt.requests.publishing import PUBLISH_TREE, Publisher
+from adapters.mqtt.requests.publishing import PUBLISH_TREE, SessionPublisher
 from adapters.mqtt.requests.subscribe import Requests
 from adapters.mqtt.session.client_ids import subscriber_name
 from adapters.mqtt.session.client_session import Session
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import Will as GivenWill
     from adapters.mqtt.delivery.system_topics import Tenant
     from adapters.mqtt.environment import Environment
-    from adapters.mqtt.host import Host
+    from adapters.mqtt.host import MqttHost
     from kernel.api.client import Session as KernelSession
     from kernel.api.tree import Subscriber
     from kernel.common.ids import SessionId
@@ -98,7 +98,7 @@ class ClientConnection:
         "wheel_tick",
     )
 
-    def __init__(self, env: Environment, host: Host) -> None:
+    def __init__(self, env: Environment, host: MqttHost) -> None:
         self._env = env
         self._host = host
         self.session = Session(env.settings.session, env.names, env.clock.monotonic_ms())
@@ -115,7 +115,7 @@ class ClientConnection:
         self._subscriber: Subscriber | None = None
         self._kernel_session: KernelSession | None = None
         self._inbox: Inbox | None = None
-        self._publisher: Publisher | None = None
+        self._publisher: SessionPublisher | None = None
         self._requests: Requests | None = None
         self._stored: StoredDeliveries | None = None
 
@@ -409,11 +409,11 @@ class ClientConnection:
             )
         return self._kernel_session
 
-    def _publishing(self) -> Publisher:
+    def _publishing(self) -> SessionPublisher:
         if self._publisher is None:
             assert self._rights is not None
             assert self._subscriber is not None
-            self._publisher = Publisher(
+            self._publisher = SessionPublisher(
                 self._env,
                 self._host,
                 self.session,

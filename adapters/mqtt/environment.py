@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from adapters.base import Rights
     from adapters.mqtt.codec.topic_names import TopicNames
     from adapters.mqtt.counters import Counters
-    from adapters.mqtt.delivery.system_topics import Figures
+    from adapters.mqtt.delivery.system_topics import BrokerFigures
     from adapters.mqtt.messages.stored import NamesKnown
     from adapters.mqtt.reporting.closings import Closings
     from adapters.mqtt.reporting.traffic import TrafficBook
@@ -78,7 +78,7 @@ class Environment:
     live: LiveRouter
     counters: Counters
     """What is counted for no tenant; the others are in `figures`."""
-    figures: Figures
+    figures: BrokerFigures
     traffic: TrafficBook
     closings: Closings
     run: Callable[[Coroutine[object, object, None]], object]

@@ -7,7 +7,7 @@ from typing import Protocol
 from adapters.transport import StreamHost
 
 
-class Host(StreamHost, Protocol):
+class MqttHost(StreamHost, Protocol):
     """The driver of one connection: it moves bytes."""
 
     is_writing_paused: bool

@@ -16,7 +16,7 @@ from adapters.moving import Moving
 from adapters.mqtt.client_connection import ClientConnection
 from adapters.mqtt.codec.topic_names import TopicNames
 from adapters.mqtt.counters import Counters
-from adapters.mqtt.delivery.system_topics import Connected, Figures
+from adapters.mqtt.delivery.system_topics import BrokerFigures, Connected
 from adapters.mqtt.environment import Environment, MqttSettings
 from adapters.mqtt.limits import DEADLINES_TOGETHER_MAX, TURN_BYTES, WHEEL_TICK_MS
 from adapters.mqtt.messages.stored import NamesKnown, register_origin
@@ -258,7 +258,7 @@ class MqttAdapter:
             known=NamesKnown(),
             live=LiveRouter(client.tree, client.origins, clock, self._soon),
             counters=Counters(),
-            figures=Figures(clock, version, self._soon, self._connected),
+            figures=BrokerFigures(clock, version, self._soon, self._connected),
             traffic=TrafficBook(meter),
             closings=Closings(clock, [each.name for each in listeners]),
             run=self._tasks.start,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .clients.callers import Caller, Gate
     from .clients.registry import Clients
-    from .codec.answer_encoding import Place
+    from .codec.answer_encoding import AnswerPlace
     from .services.questions import Producers
     from .settings import RocketmqSettings
     from .topics.ready_topics import Topics
@@ -175,5 +175,5 @@ class Listener:
     """A listener as its calls see it."""
 
     name: str
-    bound: Place
-    advertised: Place | None
+    bound: AnswerPlace
+    advertised: AnswerPlace | None

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kernel.api.origins import Origins
     from kernel.common.ports import Clock
 
-    from .codec.answer_encoding import Place
+    from .codec.answer_encoding import AnswerPlace
 
 TICK_S: Final = 1.0
 """How often leases are looked at that must be renewed: their half time is 30 s."""
@@ -317,7 +317,7 @@ def _gate(directory: Directory, policies: PolicyBook, settings: RocketmqSettings
     )
 
 
-def _advertised(name: str, address: str) -> Place:
+def _advertised(name: str, address: str) -> AnswerPlace:
     """The operator's word for a listener. Raises ValueError."""
     try:
         return place_named(address)

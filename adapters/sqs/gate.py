@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from adapters.base import Everyone
 from auth import sigv4
 from auth.errors import AuthError
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT, SignInMode
 
 from . import error_codes as errors
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from .http.request_response import HttpRequest
 
-PUBLISH: Final = permission(Action.PUBLISH, Kind.TOPIC)
-CONSUME: Final = permission(Action.CONSUME, Kind.TOPIC)
-CONFIGURE: Final = permission(Action.CONFIGURE, Kind.TOPIC)
-INSPECT: Final = permission(Action.INSPECT, Kind.TOPIC)
+PUBLISH: Final = permission(Action.PUBLISH, ResourceKind.TOPIC)
+CONSUME: Final = permission(Action.CONSUME, ResourceKind.TOPIC)
+CONFIGURE: Final = permission(Action.CONFIGURE, ResourceKind.TOPIC)
+INSPECT: Final = permission(Action.INSPECT, ResourceKind.TOPIC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import error_codes as errors
 from . import names
-from .codec.shape_base import Field, Kind, fields_of
+from .codec.shape_base import Field, ShapeKind, fields_of
 from .codec.shapes import (
     ACTIONS,
     BatchResultErrorEntry,
@@ -73,7 +73,7 @@ def _required(action: Action) -> tuple[tuple[str, str], ...]:
 
 def _is_list_of_texts(field: Field) -> bool:
     """Of such a list AWS's text names the element, as Query spells it: ActionName."""
-    return field.kind is Kind.LIST and field.item is Kind.STRING
+    return field.kind is ShapeKind.LIST and field.item is ShapeKind.STRING
 
 
 _REQUIRED = {name: _required(action) for name, action in ACTIONS.items()}

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 
 if TYPE_CHECKING:
     from gateway.access.identity import UserRecords
 
-PUBLISH_TREE: Final = permission(Action.PUBLISH, Kind.TREE)
+PUBLISH_TREE: Final = permission(Action.PUBLISH, ResourceKind.TREE)
 
 _log = structlog.get_logger("weir.rights")
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.routing import Route
 
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT
 from kernel.common.errors import Code, KernelError
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from auth.policy_decisions import Access
 
-ADMINISTER_NODE: Final = permission(Action.ADMINISTER, Kind.NODE)
+ADMINISTER_NODE: Final = permission(Action.ADMINISTER, ResourceKind.NODE)
 RESOURCE: Final = "admin"
 """The node resource that stands for the admin API."""
 
-ADMINISTER_TENANT: Final = permission(Action.ADMINISTER, Kind.TENANT)
+ADMINISTER_TENANT: Final = permission(Action.ADMINISTER, ResourceKind.TENANT)
 
 TAKES_NODE: Final = (
     "the token in DATA/admin.token, or a user of the tenant default whose policies allow"

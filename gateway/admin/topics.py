@@ -51,7 +51,7 @@ class GroupPage(Struct, frozen=True):
     next: str | None
 
 
-class Purge(Struct, frozen=True, forbid_unknown_fields=True):
+class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """`in_flight`: the leased messages too."""
 
     group: str = DEFAULT_GROUP
@@ -154,7 +154,7 @@ class TopicRoutes:
 
     async def purge_topic(self, request: Request) -> Response:
         """Drop what a group has not consumed; says how many messages."""
-        asked = await read_body(request, Purge)
+        asked = await read_body(request, PurgeRequest)
         topic = await find_topic(self._client, self._tenants.of(request), request)
         _options_of(topic, asked.group)
         change = PurgeTopic(topic.tenant, topic.name, asked.group, asked.in_flight)

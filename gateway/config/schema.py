@@ -225,7 +225,7 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     known_as: dict[str, str] = {}
 
 
-class Names(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NamesSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How names join the protocols: aliases of topics, and who takes part in the topic tree."""
 
     aliases: dict[str, str] = {}
@@ -237,7 +237,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     node: Node
     tenants: dict[str, Tenant]
-    names: Names
+    names: NamesSettings
     protocols: dict[str, Protocol]
 
     def open_listeners(self) -> dict[Path, Listener]:

@@ -29,8 +29,8 @@ from kernel.cluster.messages import (
     CLIENT_NAME_LENGTH_MAX,
     STAYING_MAX,
     TASKS_MAX,
+    ClientMove,
     HeartbeatReport,
-    Move,
     Orders,
     Role,
     Staying,
@@ -215,7 +215,7 @@ class HeartbeatReporter:
         more = f" and {others} others" if others else ""
         return f"the setting tenants is another one at {', '.join(self.unlike)}{more}"
 
-    def _place(self, move: Move) -> dict[str, str]:
+    def _place(self, move: ClientMove) -> dict[str, str]:
         """The addresses of a gateway that a protocol's clients can use."""
         prefix = f"{move.kind}."
         to = self._places.setdefault((move.process, move.kind), {})
@@ -231,7 +231,7 @@ class HeartbeatReporter:
         for key in list(keys):
             self._places.pop(key).clear()
 
-    def _consumers_by_key(self, move: Move) -> ConsumersByKey | None:
+    def _consumers_by_key(self, move: ClientMove) -> ConsumersByKey | None:
         """Who has the consumers that a move is about."""
         of = move.consuming
         if of is None:

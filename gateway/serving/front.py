@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from adapters.memory import GatewayMemory
-from auth.development import Listener as Reachable
+from auth.development import ReachableListener as Reachable
 from auth.development import development_principals, startup_check
 from auth.sealed import open_key_ring
 from gateway.access.certificates import certificate_of

@@ -19,7 +19,7 @@ from auth.development import (
     DEVELOPMENT_PASSWORD,
     DEVELOPMENT_SECRET,
     DEVELOPMENT_USER,
-    Listener,
+    ReachableListener,
     development_principals,
 )
 from gateway.config.declared import declared_in
@@ -51,7 +51,7 @@ def greeting(
     if unserved:
         lines.append(f"  switched off: {', '.join(unserved)}")
     listeners = [
-        Listener(".".join(path), each.host, each.port)
+        ReachableListener(".".join(path), each.host, each.port)
         for path, each in settings.open_listeners().items()
     ]
     if adapters and development_principals(listeners) is not None:

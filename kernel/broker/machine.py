@@ -21,7 +21,7 @@ from ..common.errors import Code, KernelError
 from ..common.ids import TOPIC_IDS_PER_TERM, LogIndex, Offset, QueueId, topic_of
 from ..common.limits import RESULTS_KEPT_PER_CLIENT
 from ..log.format import entry as entries
-from .applying.clients import Clients
+from .applying.clients import ClientTable
 from .applying.definitions import Definitions
 from .applying.half_messages import HalfCommands
 from .applying.lost_entries import LostEntries
@@ -30,7 +30,7 @@ from .applying.outbox import Outbox, has_own_reference
 from .applying.subscribers import Subscribers
 from .applying.sweep import carry_out
 from .group_state.deduplication import Recent
-from .group_state.progress import Progress
+from .group_state.progress import GroupProgress
 from .group_state.state import GroupState, QueueState, Section
 from .group_state.usage import measure_slots, units_between, units_of
 from .index.features import CLASSES, COPY, CUT, LARGE, Feature, columns_of, each_of, features_of
@@ -73,7 +73,7 @@ class Machine:
         self._observer = observer
         self._halves = HalfCommands(state, retention, observer)
         self._definitions = Definitions(state, retention, observer, self._halves.drop_queues)
-        self._clients = Clients(state)
+        self._clients = ClientTable(state)
         self._outbox = Outbox(state, retention, observer)
         self._subscribers = Subscribers(state, retention, observer)
         self._control: dict[int, Callable[..., object]] = {
@@ -129,7 +129,7 @@ class Machine:
             results.append(result)
         return results
 
-    def _run(self, index: LogIndex, batch: entries.Batch, entry: bytes) -> tuple[object, ...]:
+    def _run(self, index: LogIndex, batch: entries.EntryBatch, entry: bytes) -> tuple[object, ...]:
         results: list[object] = []
         origin = batch.origin
         for kind, version, body in batch.commands:
@@ -432,7 +432,7 @@ class Machine:
         self,
         queue: QueueState,
         name: str,
-        progress: Progress,
+        progress: GroupProgress,
         how: Settlement,
         reason: Reason,
         ranges: Sequence[tuple[int, int]],
@@ -525,7 +525,7 @@ class Machine:
         self.state.ledger.reported(command.index, self.state.topics)
 
 
-def _is_late(progress: Progress, offset: int, lease: int, verb: LeaseVerb) -> bool | None:
+def _is_late(progress: GroupProgress, offset: int, lease: int, verb: LeaseVerb) -> bool | None:
     """Whether a lease has run out before its change, if the change is still good; None: it is not.
     Who held a message last may ack it late, or have it dead-lettered.
     """

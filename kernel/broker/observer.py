@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..api.model import Route, TopicInfo, TopicKind
-from .group_state.progress import Progress, acked_by_all
+from .group_state.progress import GroupProgress, acked_by_all
 from .group_state.state import QueueState, RouterState, TopicState
 from .group_state.tree_state import TreeEvent
 
@@ -87,7 +87,7 @@ def release(
     let_go: Release,
     group: int,
     queue: QueueState,
-    progress: Progress,
+    progress: GroupProgress,
     ranges: Sequence[tuple[int, int]],
 ) -> None:
     """Messages in `ranges` were just acked by `progress`: `let_go` of those that all groups have

@@ -27,8 +27,8 @@ from .messages import (
     HeartbeatReport,
     Keep,
     Orders,
-    Progress,
     Report,
+    StepProgress,
 )
 from .records import NodeRecord
 
@@ -101,11 +101,11 @@ class ClusterAdmin:
 
     # --- Wishes -----------------------------------------------------------------------------
 
-    async def admit(self, asked: Admit) -> Progress:
+    async def admit(self, asked: Admit) -> StepProgress:
         """Have a store belong to the cluster. Raises KernelError (`admission.admitted`)."""
         return await self._ask(METADATA_GROUP, messages.ADMIT, asked)
 
-    async def dismiss(self, number: int) -> Progress:
+    async def dismiss(self, number: int) -> StepProgress:
         """Have a store leave it. Raises KernelError (`admission.dismissed`)."""
         return await self._ask(METADATA_GROUP, messages.DISMISS, Dismiss(number))
 
@@ -189,7 +189,7 @@ class ClusterAdmin:
             question_ms=HEARTBEAT_REPORT_MS,
         )
 
-    async def drain(self, name: str, *, undo: bool = False) -> Progress:
+    async def drain(self, name: str, *, undo: bool = False) -> StepProgress:
         """Have a gateway's clients go elsewhere, now and until it is undone. Raises KernelError:
         NOT_FOUND; NOT_ALLOWED: no other gateway could serve them.
         """
@@ -209,8 +209,8 @@ class ClusterAdmin:
         all have. What one has counted that is gone, whoever leads after it tells again.
         """
 
-        def decode(payload: bytes) -> Progress:
-            return messages.unpack(payload, Progress)
+        def decode(payload: bytes) -> StepProgress:
+            return messages.unpack(payload, StepProgress)
 
         async def one(number: int) -> bool:
             try:
@@ -225,9 +225,9 @@ class ClusterAdmin:
 
     async def _ask(
         self, group: RaftGroup, method: int, asked: Admit | Dismiss | HandOver | Drain | Keep
-    ) -> Progress:
-        def decode(payload: bytes) -> Progress:
-            return messages.unpack(payload, Progress)
+    ) -> StepProgress:
+        def decode(payload: bytes) -> StepProgress:
+            return messages.unpack(payload, StepProgress)
 
         return await self._remote.ask(group, method, messages.pack(asked), decode)
 

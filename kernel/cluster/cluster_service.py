@@ -33,9 +33,9 @@ from .messages import (
     HandOver,
     HeartbeatReport,
     Keep,
-    Progress,
     ReplicaReport,
     Report,
+    StepProgress,
     Towards,
 )
 from .records import PREFIX, NodeRecord, encode, key_of, read
@@ -211,7 +211,7 @@ class ClusterService:
         found = read(self._client.records(PREFIX))
         record = decide({each: known for each, (_, known) in found.items()})
         if record is None:
-            reply(messages.pack(Progress(True, "nothing changes")))
+            reply(messages.pack(StepProgress(True, "nothing changes")))
             return
         version = found[number][0] if number in found else 0
         self._do(_answer(self.put(record, version), reply))
@@ -226,7 +226,7 @@ class ClusterService:
 
     def _flush(self, _payload: bytes, reply: Reply) -> None:
         if self.flush is None:
-            reply(messages.pack(Progress(True, "nothing is counted")))
+            reply(messages.pack(StepProgress(True, "nothing is counted")))
         else:
             self._do(_answer_flush(self.flush(), reply))
 
@@ -261,7 +261,7 @@ class ClusterService:
         asked = messages.unpack(payload, Drain)
         now_ms, drained = self._now_ms(), self._drained()
         if asked.undo != (asked.name in drained):
-            reply(messages.pack(Progress(True, "nothing changes")))
+            reply(messages.pack(StepProgress(True, "nothing changes")))
             return
         if not asked.undo:
             self.gateways.check_drain(asked.name, drained, now_ms)
@@ -333,7 +333,7 @@ async def _answer(work: Coroutine[object, object, None], reply: Reply) -> None:
     try:
         async with asyncio.timeout(REGISTER_SECONDS):
             await work
-        reply(messages.pack(Progress(False, "is under way")))
+        reply(messages.pack(StepProgress(False, "is under way")))
     except KernelError as error:
         reply(error)
     except TimeoutError:
@@ -342,4 +342,6 @@ async def _answer(work: Coroutine[object, object, None], reply: Reply) -> None:
 
 async def _answer_flush(work: Coroutine[object, object, bool], reply: Reply) -> None:
     done = await work
-    reply(messages.pack(Progress(done, "" if done else "what was counted could not be written")))
+    reply(
+        messages.pack(StepProgress(done, "" if done else "what was counted could not be written"))
+    )

@@ -39,10 +39,10 @@ from ..common.errors import Code, KernelError
 from .messages import (
     TASKS_MAX,
     UNLIKE_MAX,
-    Consuming,
+    ClientMove,
+    ConsumingReport,
     GatewayStatus,
     HeartbeatReport,
-    Move,
     Orders,
     Role,
     StayingStatus,
@@ -141,7 +141,7 @@ class _Gateway:
     def stage(self, is_to_drain: bool) -> Stage:
         return STAGES[is_to_drain, bool(self.clients) or not self.turns_away]
 
-    def consumers(self, of: Consuming) -> int:
+    def consumers(self, of: ConsumingReport) -> int:
         return sum(each.amount for each in self.told.tasks if _consumed(each) == of)
 
 
@@ -216,7 +216,7 @@ class Gateways:
 
     # --- Load -------------------------------------------------------------------------------
 
-    def _relieve(self, gateway: _Gateway, others: list[_Gateway], now_ms: int) -> list[Move]:
+    def _relieve(self, gateway: _Gateway, others: list[_Gateway], now_ms: int) -> list[ClientMove]:
         wanted = self._too_much(gateway, others) or self._too_hot(gateway, others)
         becomes, after_ms = LOADS[gateway.load, bool(wanted)]
         if now_ms - gateway.since_ms < after_ms:
@@ -226,7 +226,7 @@ class Gateways:
             gateway.load, gateway.since_ms = becomes, now_ms
         return moves
 
-    def _too_much(self, gateway: _Gateway, others: list[_Gateway]) -> list[Move]:
+    def _too_much(self, gateway: _Gateway, others: list[_Gateway]) -> list[ClientMove]:
         """Who would have to go for both to have the same traffic."""
         own = gateway.told.traffic
         if not self._traffic_max or own <= self._traffic_max or not others:
@@ -241,7 +241,7 @@ class Gateways:
         ]
         return [each for each in found if each.clients]
 
-    def _too_hot(self, gateway: _Gateway, others: list[_Gateway]) -> list[Move]:
+    def _too_hot(self, gateway: _Gateway, others: list[_Gateway]) -> list[ClientMove]:
         """Consumers of hot topics that other gateways have too few of: of all groups at once, or a
         topic with many would take as many minutes.
         """
@@ -251,9 +251,9 @@ class Gateways:
         for each in (gateway, *others):
             for topic, rate in each.produced.items():
                 rates[topic] = rates.get(topic, 0.0) + rate
-        moves: list[Move] = []
+        moves: list[ClientMove] = []
         left = MOVES_MAX
-        moved: dict[Consuming, int] = {}
+        moved: dict[ConsumingReport, int] = {}
         for task in gateway.told.tasks:
             of = _consumed(task)
             if of is None or rates.get((of.tenant, of.topic), 0.0) < self._hot_messages:
@@ -310,20 +310,20 @@ class Gateways:
         ]
 
 
-def _consumed(task: Task) -> Consuming | None:
+def _consumed(task: Task) -> ConsumingReport | None:
     """What a task's clients consume."""
     if task.role is not Role.CONSUME:
         return None
-    return Consuming(task.tenant, task.topic, task.group)
+    return ConsumingReport(task.tenant, task.topic, task.group)
 
 
-def _move(kind: str, amount: int, to: _Gateway, of: Consuming | None = None) -> Move:
-    return Move(kind, amount, to.told.process, to.told.listeners, of)
+def _move(kind: str, amount: int, to: _Gateway, of: ConsumingReport | None = None) -> ClientMove:
+    return ClientMove(kind, amount, to.told.process, to.told.listeners, of)
 
 
-def _spread(gateway: _Gateway, others: list[_Gateway]) -> list[Move]:
+def _spread(gateway: _Gateway, others: list[_Gateway]) -> list[ClientMove]:
     """Everybody goes, evenly to all others; nobody if there are none."""
-    found: list[Move] = []
+    found: list[ClientMove] = []
     left = MOVES_MAX
     for kind, count in sorted(gateway.told.clients.items()):
         count = min(count, left)  # noqa: PLW2901 - what is left of the bound

@@ -33,7 +33,7 @@ from . import messages
 from .cluster_admin import ClusterAdmin
 from .cluster_service import ClusterService
 from .leader_balance import Calm
-from .messages import Admit, Goal, Progress, Towards
+from .messages import Admit, Goal, StepProgress, Towards
 from .records import PREFIX, Facts, NodeRecord, NodeState, key_of, read
 from .roster import Roster, write_home
 
@@ -238,8 +238,8 @@ class Manager:
                 waits.append(f"group {group}: {progress.what}{behind}")
         return "; ".join(waits)
 
-    async def _ask(self, group: RaftGroup, method: int, asked: Towards | Admit) -> Progress:
-        def decode(payload: bytes) -> Progress:
-            return messages.unpack(payload, Progress)
+    async def _ask(self, group: RaftGroup, method: int, asked: Towards | Admit) -> StepProgress:
+        def decode(payload: bytes) -> StepProgress:
+            return messages.unpack(payload, StepProgress)
 
         return await self._remote.ask(group, method, messages.pack(asked), decode)

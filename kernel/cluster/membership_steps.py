@@ -18,7 +18,7 @@ from ..raft.members.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change,
 from ..raft.members.progress import REPLICATE
 from ..store.raft_groups.consensus import Consensus
 from ..store.raft_groups.member import Member
-from .messages import Goal, Progress, Towards
+from .messages import Goal, StepProgress, Towards
 
 LEVEL_ENTRIES = 256
 """A learner so few entries behind has the rest within a round trip: it may vote."""
@@ -40,19 +40,19 @@ class MembershipSteps:
         self._wants_snapshot = wants_snapshot
         self._connected = connected
 
-    def towards(self, asked: Towards) -> Progress:
+    def towards(self, asked: Towards) -> StepProgress:
         """The next step, if one can be taken now. Raises KernelError: UNAVAILABLE if too few would
         be left, NOT_ALLOWED for the last member, NOT_LEADER.
         """
         member = self._consensus.members[RaftGroup(asked.group)]
         members = member.core.tracker.members
         if members.voters_outgoing:
-            return Progress(False, "members are changing")
+            return StepProgress(False, "members are changing")
         if asked.goal is Goal.GONE:
             return self._gone(member, asked.node)
         if asked.node in members.voters:
             gone = asked.replaces not in {*members.voters, *members.learners}
-            return Progress(True, "voter") if gone else self._gone(member, asked.replaces)
+            return StepProgress(True, "voter") if gone else self._gone(member, asked.replaces)
         if asked.node not in members.learners:
             return self._change(member, "becomes a learner", Change(ADD_LEARNER, asked.node))
         progress = member.core.tracker.progress[asked.node]
@@ -61,12 +61,12 @@ class MembershipSteps:
             snapshot = member.log.snapshot()
             if snapshot is None or not snapshot.membership.has(asked.node):
                 self._wants_snapshot()
-            return Progress(False, "is catching up", lag)
+            return StepProgress(False, "is catching up", lag)
         if asked.goal is Goal.LEARNER:
-            return Progress(True, "learner", lag)
+            return StepProgress(True, "learner", lag)
         return self._vote(member, asked)
 
-    def _vote(self, member: Member, asked: Towards) -> Progress:
+    def _vote(self, member: Member, asked: Towards) -> StepProgress:
         node, replaced = asked.node, asked.replaces
         voters = member.core.tracker.members.voters
         changes = [Change(ADD_VOTER, node)]
@@ -77,10 +77,10 @@ class MembershipSteps:
         self._check(member, {*voters, node} - {replaced})
         return self._change(member, "becomes a voter", *changes)
 
-    def _gone(self, member: Member, node: int) -> Progress:
+    def _gone(self, member: Member, node: int) -> StepProgress:
         members = member.core.tracker.members
         if not members.has(node):
-            return Progress(True, "gone")
+            return StepProgress(True, "gone")
         if node in members.voters:
             self._check(member, set(members.voters) - {node})
         if node == self._consensus.node:
@@ -99,23 +99,23 @@ class MembershipSteps:
                 f"do not answer: {dead}",
             )
 
-    def _change(self, member: Member, what: str, *changes: Change) -> Progress:
+    def _change(self, member: Member, what: str, *changes: Change) -> StepProgress:
         try:
             self._consensus.change_members(member.group, ConfigurationChange(changes))
         except KernelError as error:
             if error.code is Code.INVALID_ARGUMENT:  # another change is in the log already
-                return Progress(False, error.message)
+                return StepProgress(False, error.message)
             raise
-        return Progress(False, what)
+        return StepProgress(False, what)
 
-    def hand_over(self, group: RaftGroup, to: int, *, but: int = 0) -> Progress:
+    def hand_over(self, group: RaftGroup, to: int, *, but: int = 0) -> StepProgress:
         """Hand leadership to a voter that answers; `to` 0: to whoever is furthest, but not `but`.
         Raises KernelError UNAVAILABLE if there is none; INVALID_ARGUMENT if `to` is none.
         """
         member = self._consensus.members[group]
         own = self._consensus.node
         if to == own:
-            return Progress(True, f"store {own} leads")
+            return StepProgress(True, f"store {own} leads")
         tracker = member.core.tracker
         connected = self._connected()
         able = {
@@ -132,4 +132,4 @@ class MembershipSteps:
         to = to or max(able, key=lambda node: (able[node], -node))
         if member.core.transferee != to:
             self._consensus.transfer(group, to)
-        return Progress(False, f"goes to store {to}")
+        return StepProgress(False, f"goes to store {to}")

@@ -53,7 +53,10 @@ class Goal(StrEnum):
 
 
 class Towards(msgspec.Struct, frozen=True, array_like=True):
-    """Do the next step by which a store becomes what it is to be in a group. Answer: `Progress`."""
+    """Do the next step by which a store becomes what it is to be in a group.
+
+    Answer: `StepProgress`.
+    """
 
     group: Group
     node: Number
@@ -62,7 +65,7 @@ class Towards(msgspec.Struct, frozen=True, array_like=True):
     """With VOTER: who leaves in the same step."""
 
 
-class Progress(msgspec.Struct, frozen=True, array_like=True):
+class StepProgress(msgspec.Struct, frozen=True, array_like=True):
     """How far a membership step is."""
 
     done: bool
@@ -73,8 +76,8 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HandOver(msgspec.Struct, frozen=True, array_like=True):
-    """Hand a group's leadership to another voter; `to` 0: whoever is furthest. Answer: `Progress`
-    that says to whom.
+    """Hand a group's leadership to another voter; `to` 0: whoever is furthest. Answer:
+    `StepProgress` that says to whom.
     """
 
     group: Group
@@ -83,7 +86,7 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True):
 
 class Keep(msgspec.Struct, frozen=True, array_like=True):
     """These groups keep the leaders that they have (`kept_leaders`), or (none named) no group does
-    any more. Answer: `Progress`.
+    any more. Answer: `StepProgress`.
     """
 
     groups: list[Group]
@@ -91,7 +94,7 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
 
 class Admit(msgspec.Struct, frozen=True, array_like=True):
     """A store wants to belong to the cluster; with the same facts: again, at another address.
-    Answer: `Progress`.
+    Answer: `StepProgress`.
     """
 
     number: Number
@@ -102,7 +105,7 @@ class Admit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Dismiss(msgspec.Struct, frozen=True, array_like=True):
-    """A store is to leave the cluster. Answer: `Progress`."""
+    """A store is to leave the cluster. Answer: `StepProgress`."""
 
     number: Number
 
@@ -215,7 +218,7 @@ class HeartbeatReport(msgspec.Struct, frozen=True, array_like=True):
     """Some of the clients that come straight back."""
 
 
-class Consuming(msgspec.Struct, frozen=True, array_like=True):
+class ConsumingReport(msgspec.Struct, frozen=True, array_like=True):
     """What some clients consume."""
 
     tenant: Text
@@ -223,7 +226,7 @@ class Consuming(msgspec.Struct, frozen=True, array_like=True):
     group: Text
 
 
-class Move(msgspec.Struct, frozen=True, array_like=True):
+class ClientMove(msgspec.Struct, frozen=True, array_like=True):
     """So many clients of a kind are to go to another gateway."""
 
     kind: Short
@@ -233,7 +236,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     """Of that gateway."""
     listeners: dict[Short, Short]
     """Its; see `HeartbeatReport`."""
-    consuming: Consuming | None = None
+    consuming: ConsumingReport | None = None
     """Only clients that consume this."""
 
 
@@ -242,7 +245,7 @@ class Orders(msgspec.Struct, frozen=True, array_like=True):
 
     draining: bool
     """It is to have no clients."""
-    moves: list[Move]
+    moves: list[ClientMove]
     others: list[Short]
     """Processes of the other gateways that take clients: who was sent to one that is not among
     them may come back.
@@ -254,7 +257,7 @@ class Orders(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Drain(msgspec.Struct, frozen=True, array_like=True):
-    """A gateway is to have no clients, or (`undo`) may have some again. Answer: `Progress`."""
+    """A gateway is to have no clients, or (`undo`) may have some again. Answer: `StepProgress`."""
 
     name: GatewayName
     undo: bool = False

@@ -30,7 +30,7 @@ from ..common.ports import Clock, Random
 from ..requests.leader import Done, Holder, Identity, Leader
 from ..requests.lease_changes import LeaseChanges
 from ..requests.proposer import Proposer
-from ..requests.publish import Batch
+from ..requests.publish import ProducerBatch
 from ..requests.publisher import MemoryLog, Publisher
 from ..requests.request_pipeline import Attempt
 from ..requests.session import LocalSession
@@ -107,7 +107,7 @@ class BaseClient(Lookups, ABC):
 
     def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
         """An empty batch."""
-        return Batch(self, sink, session.origin)
+        return ProducerBatch(self, sink, session.origin)
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""

@@ -32,7 +32,7 @@ from .messages import (
     Entry,
     HardState,
     Membership,
-    Message,
+    RaftMessage,
     ReadState,
     ReadWanted,
     Ready,
@@ -70,7 +70,7 @@ class RaftCore(RaftState):
 
     # --- What happens -----------------------------------------------------------------------
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         """A message has come from another node.
 
         UnknownSender for an answer of a non-member; what `propose`, `propose_configuration` and
@@ -143,7 +143,9 @@ class RaftCore(RaftState):
     def _forward(self, entries: Sequence[Entry]) -> None:
         if not self.options.forward_proposals or not self.leader:
             raise NotLeader(self.leader)
-        self.messages.append(Message(messages.PROPOSE, self.node, self.leader, 0, entries=entries))
+        self.messages.append(
+            RaftMessage(messages.PROPOSE, self.node, self.leader, 0, entries=entries)
+        )
 
     def read_index(self, context: bytes) -> None:
         """Ask for an index: once a ReadState with this context has come and that index is applied,
@@ -154,7 +156,7 @@ class RaftCore(RaftState):
         """
         if not context:
             raise ValueError("a read needs a context")
-        request = Message(messages.READ_INDEX, self.node, self.leader, 0, context=context)
+        request = RaftMessage(messages.READ_INDEX, self.node, self.leader, 0, context=context)
         if self.role == LEADER:
             read_only.on_read_index(self, request)
         elif self.leader:
@@ -166,7 +168,7 @@ class RaftCore(RaftState):
         """Hand leadership to another voter. It has one election timeout; no proposal is taken
         meanwhile. NotLeader if no leader is known.
         """
-        self.step(Message(messages.TRANSFER, to, 0, 0))
+        self.step(RaftMessage(messages.TRANSFER, to, 0, 0))
 
     def campaign(self) -> bool:
         """Start an election; False if it leads, may not, or must first apply a new membership."""
@@ -226,7 +228,7 @@ class RaftCore(RaftState):
         if log.snapshot is not None and not log.snapshot_handed:
             log.snapshot_handed = True
             snapshot = log.snapshot
-        after: Sequence[Message] = ()
+        after: Sequence[RaftMessage] = ()
         if self.after_sync:
             after, self.after_sync = self.after_sync, []
         number = 0
@@ -235,7 +237,7 @@ class RaftCore(RaftState):
             index = snapshot.index if snapshot is not None else 0
             log.writes.append((number, log.handed, index, self.own_vote))
             self.own_vote = None
-        now: Sequence[Message] = ()
+        now: Sequence[RaftMessage] = ()
         if self.messages:
             now, self.messages = self.messages, []
         read_states: Sequence[ReadState] = ()

@@ -12,7 +12,7 @@ from .messages import (
     PREVOTE_ANSWER,
     VOTE,
     VOTE_ANSWER,
-    Message,
+    RaftMessage,
 )
 from .sending import broadcast
 from .state import RaftState
@@ -54,7 +54,7 @@ def _campaign(core: RaftState, kind: int, *, forced: bool) -> None:
     for progress in core.tracker.peers:
         if core.tracker.is_voter(progress.node):
             core.send(
-                Message(
+                RaftMessage(
                     kind,
                     core.node,
                     progress.node,
@@ -64,7 +64,7 @@ def _campaign(core: RaftState, kind: int, *, forced: bool) -> None:
                     forced=forced,
                 )
             )
-    own = Message(answer, core.node, core.node, term)
+    own = RaftMessage(answer, core.node, core.node, term)
     if kind == PREVOTE:
         on_vote_answer(core, own)
     else:
@@ -92,7 +92,7 @@ def abstain(core: RaftState, term: int) -> None:
     core.vote = core.node
 
 
-def on_vote(core: RaftState, message: Message) -> None:
+def on_vote(core: RaftState, message: RaftMessage) -> None:
     """A candidate asks. Any role serves this, learners too: the candidate may know better than
     this node whether it is a voter. Not so a node that knows no member at all: either it is new and
     nobody's voter yet, or it has lost its disk, and with it the votes it gave.
@@ -107,7 +107,7 @@ def on_vote(core: RaftState, message: Message) -> None:
     answer = PREVOTE_ANSWER if message.kind == PREVOTE else VOTE_ANSWER
     if may and core.log.is_up_to_date(message.index, message.log_term):
         # A pre-vote is granted for the term asked for, which this node has not reached.
-        core.after_sync.append(Message(answer, core.node, message.sender, message.term))
+        core.after_sync.append(RaftMessage(answer, core.node, message.sender, message.term))
         if message.kind == VOTE:
             core.election_elapsed = 0
             core.vote = message.sender
@@ -115,7 +115,7 @@ def on_vote(core: RaftState, message: Message) -> None:
         _refuse(core, message, answer)
 
 
-def _refuse(core: RaftState, message: Message, answer: int) -> None:
+def _refuse(core: RaftState, message: RaftMessage, answer: int) -> None:
     """The candidate gets no vote, but hears how far this node knows the log to be committed, as far
     as the candidate's own goes: that may be news to it, of an end of a joint configuration above
     all. Who has the longest log may be a voter no more, and would else keep the others for ever
@@ -125,11 +125,11 @@ def _refuse(core: RaftState, message: Message, answer: int) -> None:
     index = min(log.committed, message.index)
     term = max(log.term(index), 0)
     core.after_sync.append(
-        Message(answer, core.node, message.sender, core.term, term, index, reject=True)
+        RaftMessage(answer, core.node, message.sender, core.term, term, index, reject=True)
     )
 
 
-def learn_committed(core: RaftState, message: Message) -> None:
+def learn_committed(core: RaftState, message: RaftMessage) -> None:
     """A refusal, which may come late, names an entry that is committed: so is this log up to it, if
     it has the very same one. Who campaigns and learns of a change of members begins again, once
     that is applied.
@@ -141,7 +141,7 @@ def learn_committed(core: RaftState, message: Message) -> None:
             core.become_follower(core.term, 0)
 
 
-def on_vote_answer(core: RaftState, message: Message) -> None:
+def on_vote_answer(core: RaftState, message: RaftMessage) -> None:
     """A voter has answered this candidate, or this node has voted for itself."""
     learn_committed(core, message)
     wanted = PREVOTE_ANSWER if core.role == PRE_CANDIDATE else VOTE_ANSWER
@@ -163,7 +163,7 @@ def on_vote_answer(core: RaftState, message: Message) -> None:
         core.become_follower(core.term, 0)
 
 
-def other_term(core: RaftState, message: Message) -> bool:
+def other_term(core: RaftState, message: RaftMessage) -> bool:
     """Whether a message of another term is to be handled (then this node has taken it over
     unless it is about a pre-vote).
     """
@@ -189,7 +189,7 @@ def other_term(core: RaftState, message: Message) -> bool:
         if options.check_quorum or options.pre_vote:
             # A leader that was cut off must hear of the new term, also from a node that
             # grants it no vote.
-            answer = Message(messages.APPEND_ANSWER, core.node, message.sender, core.term)
+            answer = RaftMessage(messages.APPEND_ANSWER, core.node, message.sender, core.term)
             core.after_sync.append(answer)
     elif kind == messages.PREVOTE:
         _refuse(core, message, messages.PREVOTE_ANSWER)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from . import messages
 from .election import hang_up
 from .errors import LogDamaged, NotLeader
-from .messages import APPEND_ANSWER, FOLLOWER, Message, ReadState, Snapshot
+from .messages import APPEND_ANSWER, FOLLOWER, RaftMessage, ReadState, Snapshot
 from .state import RaftState
 
 
-def _heard(core: RaftState, message: Message) -> None:
+def _heard(core: RaftState, message: RaftMessage) -> None:
     """The sender leads this term."""
     if core.role != FOLLOWER:
         core.become_follower(message.term, message.sender)
@@ -19,24 +19,24 @@ def _heard(core: RaftState, message: Message) -> None:
     core.leader = message.sender
 
 
-def on_append(core: RaftState, message: Message) -> None:
+def on_append(core: RaftState, message: RaftMessage) -> None:
     """Entries, or a commit index. Answered once they are on disk."""
     _heard(core, message)
     log = core.log
     index, entries = message.index, message.entries
     if index < log.committed:
         # An old one: say how far this log is known to be right.
-        answer = Message(APPEND_ANSWER, core.node, message.sender, core.term, 0, log.committed)
+        answer = RaftMessage(APPEND_ANSWER, core.node, message.sender, core.term, 0, log.committed)
     else:
         last = index + len(entries)
         if entries and entries[-1].index != last:
             raise LogDamaged(f"{len(entries)} entries behind {index} end at {entries[-1].index}")
         if log.accept(index, message.log_term, entries):
             log.commit_to(min(message.commit, last))
-            answer = Message(APPEND_ANSWER, core.node, message.sender, core.term, 0, last)
+            answer = RaftMessage(APPEND_ANSWER, core.node, message.sender, core.term, 0, last)
         else:
             hint, term = log.find_conflict(min(index, log.last_index), message.log_term)
-            answer = Message(
+            answer = RaftMessage(
                 APPEND_ANSWER,
                 core.node,
                 message.sender,
@@ -49,12 +49,12 @@ def on_append(core: RaftState, message: Message) -> None:
     core.after_sync.append(answer)
 
 
-def on_heartbeat(core: RaftState, message: Message) -> None:
+def on_heartbeat(core: RaftState, message: RaftMessage) -> None:
     """The leader lives."""
     _heard(core, message)
     core.log.commit_to(message.commit)
     core.send(
-        Message(
+        RaftMessage(
             messages.HEARTBEAT_ANSWER,
             core.node,
             message.sender,
@@ -65,14 +65,16 @@ def on_heartbeat(core: RaftState, message: Message) -> None:
     )
 
 
-def on_snapshot(core: RaftState, message: Message) -> None:
+def on_snapshot(core: RaftState, message: RaftMessage) -> None:
     """A snapshot in place of entries that the leader does not have any more."""
     _heard(core, message)
     log = core.log
     snapshot = message.snapshot
     restored = snapshot is not None and restore(core, snapshot)
     index = log.last_index if restored else log.committed
-    core.after_sync.append(Message(APPEND_ANSWER, core.node, message.sender, core.term, 0, index))
+    core.after_sync.append(
+        RaftMessage(APPEND_ANSWER, core.node, message.sender, core.term, 0, index)
+    )
 
 
 def restore(core: RaftState, snapshot: Snapshot) -> bool:
@@ -96,30 +98,30 @@ def install(core: RaftState, snapshot: Snapshot) -> None:
     core.tracker.switch(snapshot.membership, core.log.last_index)
 
 
-def on_timeout_now(core: RaftState, _message: Message) -> None:
+def on_timeout_now(core: RaftState, _message: RaftMessage) -> None:
     """The leader hands over."""
     hang_up(core, forced=True)
 
 
-def forward(core: RaftState, message: Message) -> None:
+def forward(core: RaftState, message: RaftMessage) -> None:
     """Send on to the leader what only it can do. NotLeader if none is known."""
     if not core.leader:
         raise NotLeader(0)
     core.messages.append(replace(message, to=core.leader))
 
 
-def on_propose(core: RaftState, message: Message) -> None:
+def on_propose(core: RaftState, message: RaftMessage) -> None:
     """Proposals for the leader. NotLeader unless this node forwards them."""
     if not core.options.forward_proposals:
         raise NotLeader(core.leader)
     forward(core, message)
 
 
-def on_candidate_request(_core: RaftState, _message: Message) -> None:
+def on_candidate_request(_core: RaftState, _message: RaftMessage) -> None:
     """There is no leader to ask."""
     raise NotLeader(0)
 
 
-def on_read_index_answer(core: RaftState, message: Message) -> None:
+def on_read_index_answer(core: RaftState, message: RaftMessage) -> None:
     """The leader has confirmed a read of this node."""
     core.read_states.append(ReadState(message.index, message.context))

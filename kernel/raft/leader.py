@@ -15,7 +15,7 @@ from .errors import (
 from .members.configuration import changed, decode
 from .members.progress import PROBE, REPLICATE, SNAPSHOTTING, Progress
 from .members.quorum import VOTE_WON
-from .messages import ENTRY_OVERHEAD_BYTES, NORMAL, Entry, Message
+from .messages import ENTRY_OVERHEAD_BYTES, NORMAL, Entry, RaftMessage
 from .read_only import answer, release
 from .sending import broadcast, heartbeat, send_append, time_out_now
 from .state import RaftState
@@ -81,7 +81,7 @@ def propose_change(core: RaftState, body: bytes) -> int:
     return index
 
 
-def on_propose(core: RaftState, message: Message) -> None:
+def on_propose(core: RaftState, message: RaftMessage) -> None:
     """A follower has forwarded proposals: all of one kind."""
     if message.entries[0].kind == messages.CONFIGURATION:
         for entry in message.entries:
@@ -117,7 +117,7 @@ def own_stable(core: RaftState) -> None:
             broadcast(core)
 
 
-def on_append_answer(core: RaftState, message: Message) -> None:
+def on_append_answer(core: RaftState, message: RaftMessage) -> None:
     """A member has, or lacks, what was sent."""
     progress = core.tracker.progress.get(message.sender)
     if progress is None:
@@ -153,7 +153,7 @@ def catch_up(core: RaftState, progress: Progress) -> None:
         pass
 
 
-def _on_rejected(core: RaftState, progress: Progress, message: Message) -> None:
+def _on_rejected(core: RaftState, progress: Progress, message: RaftMessage) -> None:
     hint = message.hint
     if message.log_term > 0:
         hint = core.log.find_conflict(hint, message.log_term)[0]
@@ -163,7 +163,7 @@ def _on_rejected(core: RaftState, progress: Progress, message: Message) -> None:
         send_append(core, progress)
 
 
-def on_heartbeat_answer(core: RaftState, message: Message) -> None:
+def on_heartbeat_answer(core: RaftState, message: RaftMessage) -> None:
     """A member lives: let what is held up go on, count it for leases and reads."""
     progress = core.tracker.progress.get(message.sender)
     if progress is None:
@@ -194,7 +194,7 @@ def check_quorum(core: RaftState) -> None:
         progress.recent_active = False
 
 
-def on_transfer(core: RaftState, message: Message) -> None:
+def on_transfer(core: RaftState, message: RaftMessage) -> None:
     """The sender is to lead. A learner cannot; a second request replaces the first."""
     to = message.sender
     progress = core.tracker.progress.get(to)

@@ -24,7 +24,7 @@ from .messages import (
     CONFIGURATION,
     ENTRY_OVERHEAD_BYTES,
     Entry,
-    Message,
+    RaftMessage,
     Snapshot,
     size_of,
 )
@@ -34,7 +34,7 @@ UNKNOWN: Final = -1
 """Term of an entry that is compacted away or does not exist yet."""
 
 
-Write = tuple[int, int, int, Message | None]
+Write = tuple[int, int, int, RaftMessage | None]
 """A Ready that the driver will answer: its number; the log up to where is on disk then; the index
 of the snapshot that is installed then, 0: none; this node's vote for itself, which counts then."""
 
@@ -231,9 +231,9 @@ class RaftLog:
         self.handed = self.last_index
         return entries
 
-    def written(self, number: int) -> list[Message] | None:
+    def written(self, number: int) -> list[RaftMessage] | None:
         """All writes up to this one are on disk; this node's votes for itself that wait for it."""
-        votes: list[Message] | None = None
+        votes: list[RaftMessage] | None = None
         writes = self.writes
         while writes and writes[0][0] <= number:
             _, last, snapshot, vote = writes.popleft()

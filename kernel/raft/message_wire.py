@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from crc32c import crc32c
 
-from .messages import APPEND, MESSAGE_KINDS, Entry, Membership, Message, Snapshot
+from .messages import APPEND, MESSAGE_KINDS, Entry, Membership, RaftMessage, Snapshot
 
 _HEAD = struct.Struct("<BBHIIQQQQQQHHI")
 _ENTRY = struct.Struct("<QII")
@@ -44,7 +44,7 @@ class _SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
 _decode_snapshot = msgspec.msgpack.Decoder(_SnapshotHead).decode
 
 
-def encode(group: int, message: Message) -> list[bytes]:
+def encode(group: int, message: RaftMessage) -> list[bytes]:
     """Parts of one message; bodies are not copied. A snapshot's handle must be a string."""
     flags = message.reject * _REJECT | message.forced * _FORCED
     snapshot = b""
@@ -80,7 +80,7 @@ def encode(group: int, message: Message) -> list[bytes]:
     return parts
 
 
-def decode(payload: bytes) -> Iterator[tuple[int, Message]]:
+def decode(payload: bytes) -> Iterator[tuple[int, RaftMessage]]:
     """(group, message) of each. WireError, before anything of the damaged one was handed out."""
     at = 0
     while at < len(payload):
@@ -91,7 +91,7 @@ def decode(payload: bytes) -> Iterator[tuple[int, Message]]:
         yield group, message
 
 
-def _one(payload: bytes, at: int) -> tuple[int, Message, int]:
+def _one(payload: bytes, at: int) -> tuple[int, RaftMessage, int]:
     head = _HEAD.unpack_from(payload, at)
     kind, flags, group, sender, to, term, log_term, index, commit, hint, stamp = head[:11]
     context_length, snapshot_length, count = head[11:]
@@ -110,7 +110,7 @@ def _one(payload: bytes, at: int) -> tuple[int, Message, int]:
     entries: Sequence[Entry] = ()
     if count:
         entries, at = _entries(payload, at, index, count)
-    message = Message(
+    message = RaftMessage(
         kind,
         sender,
         to,

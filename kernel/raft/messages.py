@@ -113,7 +113,7 @@ class Snapshot:
 
 
 @dataclass(slots=True)
-class Message:
+class RaftMessage:
     """A message between two nodes of a Raft group."""
 
     kind: int
@@ -188,9 +188,9 @@ class Ready:
     """To be installed in place of log and state, before `entries`."""
     committed: Sequence[Entry]
     """To be applied in order, then `RaftCore.applied`."""
-    messages_now: Sequence[Message]
+    messages_now: Sequence[RaftMessage]
     """May leave at once: what they promise is a majority's to keep, not this disk's."""
-    messages_after_sync: Sequence[Message]
+    messages_after_sync: Sequence[RaftMessage]
     """Votes and answers: they leave when what this and all earlier Readies bring is on disk."""
     read_states: Sequence[ReadState]
     reads_wanted: Sequence[ReadWanted]

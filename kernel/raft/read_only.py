@@ -10,12 +10,12 @@ from typing import Final
 
 from . import messages
 from .errors import ReadsFull
-from .messages import Message, ReadState
+from .messages import RaftMessage, ReadState
 from .sending import heartbeat
 from .state import RaftState
 
 
-def on_read_index(core: RaftState, message: Message) -> None:
+def on_read_index(core: RaftState, message: RaftMessage) -> None:
     """Somebody wants to read what is committed now."""
     waiting = len(core.reads) + len(core.postponed_reads)
     if core.tracker.is_singleton and core.tracker.own is not None:
@@ -29,7 +29,7 @@ def on_read_index(core: RaftState, message: Message) -> None:
         _begin_read(core, message)
 
 
-def _begin_read(core: RaftState, message: Message) -> None:
+def _begin_read(core: RaftState, message: RaftMessage) -> None:
     if core.options.lease_reads and holds_lease(core):
         answer(core, message, core.log.committed)
         return
@@ -43,12 +43,12 @@ def release(core: RaftState) -> None:
         _begin_read(core, message)
 
 
-def answer(core: RaftState, request: Message, index: int) -> None:
+def answer(core: RaftState, request: RaftMessage, index: int) -> None:
     if request.sender == core.node:
         core.read_states.append(ReadState(index, request.context))
     else:
         core.send(
-            Message(
+            RaftMessage(
                 messages.READ_INDEX_ANSWER,
                 core.node,
                 request.sender,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .messages import Message
+from .messages import RaftMessage
 
 
 class PendingRead:
@@ -10,7 +10,7 @@ class PendingRead:
 
     __slots__ = ("acks", "index", "request")
 
-    def __init__(self, index: int, request: Message, node: int) -> None:
+    def __init__(self, index: int, request: RaftMessage, node: int) -> None:
         self.index = index
         self.request = request
         self.acks = {node: True}
@@ -27,7 +27,7 @@ class ReadOnly:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, index: int, request: Message, node: int) -> None:
+    def add(self, index: int, request: RaftMessage, node: int) -> None:
         """A request comes when `index` is committed; `node`, the leader, agrees with itself."""
         if request.context not in self._pending:
             self._pending[request.context] = PendingRead(index, request, node)

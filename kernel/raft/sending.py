@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from . import messages
 from .members.progress import REPLICATE, SNAPSHOTTING, Progress
-from .messages import APPEND, ENTRY_OVERHEAD_BYTES, Entry, Message, ReadWanted
+from .messages import APPEND, ENTRY_OVERHEAD_BYTES, Entry, RaftMessage, ReadWanted
 from .state import RaftState
 
 
@@ -49,7 +49,7 @@ def send_append(core: RaftState, progress: Progress, *, if_empty: bool = True) -
     if not count and not if_empty:
         return False
     core.messages.append(
-        Message(
+        RaftMessage(
             APPEND,
             core.node,
             progress.node,
@@ -79,7 +79,9 @@ def _send_snapshot(core: RaftState, progress: Progress) -> bool:
         # None now, or one from before the member was added, which would not take it.
         return False
     progress.become_snapshot(snapshot.index)
-    core.send(Message(messages.SNAPSHOT, core.node, progress.node, core.term, snapshot=snapshot))
+    core.send(
+        RaftMessage(messages.SNAPSHOT, core.node, progress.node, core.term, snapshot=snapshot)
+    )
     return True
 
 
@@ -89,7 +91,7 @@ def heartbeat(core: RaftState, context: bytes) -> None:
     for progress in core.tracker.peers:
         commit = min(progress.match, committed)
         core.send(
-            Message(
+            RaftMessage(
                 messages.HEARTBEAT,
                 core.node,
                 progress.node,
@@ -106,4 +108,4 @@ def time_out_now(core: RaftState, to: int) -> None:
     # It may campaign whenever this arrives, in spite of every lease, so that this leader's lease
     # is worth nothing for the rest of the term.
     core.lease_void = True
-    core.send(Message(messages.TIMEOUT_NOW, core.node, to, core.term))
+    core.send(RaftMessage(messages.TIMEOUT_NOW, core.node, to, core.term))

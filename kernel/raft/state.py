@@ -15,7 +15,7 @@ from .messages import (
     Entry,
     HardState,
     Membership,
-    Message,
+    RaftMessage,
     ReadState,
     ReadWanted,
 )
@@ -27,7 +27,7 @@ Jitter = Callable[[int], int]
 """A number from 0 to below the argument, by chance: spreads elections."""
 
 
-Handler = Callable[["RaftState", Message], None]
+Handler = Callable[["RaftState", RaftMessage], None]
 Handlers = tuple[Handler | None, ...]
 """Of one role, by kind of message."""
 
@@ -117,13 +117,13 @@ class RaftState:
         self.pending_change = 0
         self.term_start = 0
         self.uncommitted_bytes = 0
-        self.own_vote: Message | None = None
-        self.messages: list[Message] = []
-        self.after_sync: list[Message] = []
+        self.own_vote: RaftMessage | None = None
+        self.messages: list[RaftMessage] = []
+        self.after_sync: list[RaftMessage] = []
         self.read_states: list[ReadState] = []
         self.reads_wanted: list[ReadWanted] = []
         self.reads = ReadOnly()
-        self.postponed_reads: list[Message] = []
+        self.postponed_reads: list[RaftMessage] = []
         self._number = 0
         self._told_leader, self._told_role = 0, FOLLOWER
         self._told_term, self._told_vote = hard_state.term, hard_state.vote
@@ -153,7 +153,7 @@ class RaftState:
 
     # --- Roles ------------------------------------------------------------------------------
 
-    def send(self, message: Message) -> None:
+    def send(self, message: RaftMessage) -> None:
         """It may leave at once."""
         self.messages.append(message)
 

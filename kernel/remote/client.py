@@ -60,7 +60,7 @@ from .mesh.remote_consumers import RemoteConsumer
 from .mesh.remote_memory import RemoteMemory
 from .pulls.pulls import FarPulls
 from .served_topics import Tasks
-from .streams.parts import Part, SpreadParts
+from .streams.parts import SpreadParts, StreamPart
 from .streams.streams import Streams
 from .transactions.halves import FarHalves
 from .tree.tree import ClusterTree
@@ -201,7 +201,7 @@ class ClusterClient(BaseClient):
         return self.transient.replica.dispatcher(topic.queues[number].id, group)
 
     def _has_settled(self, holder: Holder) -> None:
-        if isinstance(holder, Part):
+        if isinstance(holder, StreamPart):
             self.streams.drop_if_over(holder)
 
     # --- Administration ---------------------------------------------------------------------
@@ -231,7 +231,7 @@ class ClusterClient(BaseClient):
 
     async def attached(self, consumer: Consumer) -> None:
         """Return once the leaders of its queues have taken in a new consumer."""
-        if isinstance(consumer, Part | SpreadParts):
+        if isinstance(consumer, StreamPart | SpreadParts):
             await self.streams.attached(consumer)
         elif isinstance(consumer, RemoteConsumer):
             await self.mesh.remote_consumers.attached(consumer)
@@ -247,7 +247,7 @@ class ClusterClient(BaseClient):
         tag: object = None,
     ) -> None:
         """Settle leases (hot)."""
-        if isinstance(consumer, Part):
+        if isinstance(consumer, StreamPart):
             self.streams.settle(consumer, how, offsets, reason, sink, tag)
         elif isinstance(consumer, RemoteConsumer):
             self.mesh.remote_consumers.settle(consumer, how, offsets, reason, sink, tag)
@@ -257,7 +257,7 @@ class ClusterClient(BaseClient):
 
     def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
         """Ack what many consumers hold (hot)."""
-        far = {each: acks[each] for each in acks if isinstance(each, Part)}
+        far = {each: acks[each] for each in acks if isinstance(each, StreamPart)}
         self.streams.acknowledge(far)
         if len(far) != len(acks):
             remote_deliveries = {
@@ -265,7 +265,9 @@ class ClusterClient(BaseClient):
             }
             self.mesh.remote_consumers.acknowledge(remote_deliveries)
             near = {
-                each: acks[each] for each in acks if not isinstance(each, Part | RemoteConsumer)
+                each: acks[each]
+                for each in acks
+                if not isinstance(each, StreamPart | RemoteConsumer)
             }
             self._consuming.acknowledge(cast("Mapping[DispatchedConsumer, list[int]]", near))
 

@@ -17,7 +17,7 @@ from ..api.client import ReceiveSpec
 from ..api.model import TopicInfo
 from ..common.ids import QueueId, TopicId, topic_of
 from .definitions.mirror import Hears
-from .streams.parts import Part, Pool
+from .streams.parts import CreditPool, StreamPart
 
 COUNTED_MAX = 65_536
 """Consumer keys that pull, each counted for every group it pulls from; what comes beyond is not
@@ -61,7 +61,7 @@ class Consumed(NamedTuple):
 class Tasks(Hears):
     """Counts what the clients of this gateway produce to and consume from."""
 
-    def __init__(self, parts: Callable[[], Iterable[Part]], count: dict[int, int]) -> None:
+    def __init__(self, parts: Callable[[], Iterable[StreamPart]], count: dict[int, int]) -> None:
         """`parts()`: the push streams that are there now; `count`: messages by queue, which whoever
         sends them adds to.
         """
@@ -113,7 +113,7 @@ class Tasks(Hears):
         found = {
             Consumers(*key): len(consumers_by_key) for key, consumers_by_key in self._pulled.items()
         }
-        pushed: dict[_Key, set[Pool]] = {}
+        pushed: dict[_Key, set[CreditPool]] = {}
         for number, part in enumerate(self._parts()):
             if number == PARTS_MAX:
                 pushed.clear()
@@ -131,7 +131,7 @@ class Tasks(Hears):
     def consumers_by_key(self, of: Consumers) -> Mapping[Hashable, int]:
         """How many of these consumers each key has."""
         found: dict[Hashable, int] = dict.fromkeys(self._pulled.get(of, ()), 1)
-        pools: set[Pool] = set()
+        pools: set[CreditPool] = set()
         for part in self._parts():
             if part.pool not in pools and _key_of(part) == of:
                 pools.add(part.pool)
@@ -150,7 +150,7 @@ class Tasks(Hears):
                 del self._pulled[of]
 
 
-def _key_of(part: Part) -> _Key | None:
+def _key_of(part: StreamPart) -> _Key | None:
     """Whose consumer a stream is a part of; None: of nobody's, any more or at all."""
     spec = part.spec
     if spec.pull or part.ended:

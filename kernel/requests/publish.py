@@ -46,7 +46,7 @@ class BatchHost(Protocol):
     next_uid: int
 
 
-class Batch:
+class ProducerBatch:
     """`client.PublishBatch`."""
 
     __slots__ = (
@@ -371,7 +371,9 @@ class Batch:
                 placed = self._routed(part, placed, cast("tuple[object, ...]", result)[-1])
             self.part_stored(part, placed)
 
-    def part_done(self, part: BatchPart, complete: Callable[[Batch], None], result: object) -> None:
+    def part_done(
+        self, part: BatchPart, complete: Callable[[ProducerBatch], None], result: object
+    ) -> None:
         """One group has applied its part, or will not."""
         self.part_told(part, result)
         self.remaining -= 1

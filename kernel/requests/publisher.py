@@ -28,7 +28,7 @@ from ..common.limits import (
 from ..common.ports import Clock
 from ..routing.destinations import Found
 from .leader import Done, Identity, Leader
-from .publish import Batch
+from .publish import ProducerBatch
 from .publish_part import BatchPart
 from .request_pipeline import Attempt
 
@@ -85,17 +85,17 @@ class Publisher:
         self._clock = clock
         self._loop = loop
         self._pending_bytes = 0
-        self._pending: deque[Batch] = deque()
+        self._pending: deque[ProducerBatch] = deque()
 
     def publish_dead_letter(self, topics: tuple[TopicInfo, ...], dead_letter: bytes) -> None:
         """Store a dead letter that no state holds, without an answer."""
-        batch = Batch(self._host, _Nobody(), INTERNAL)
+        batch = ProducerBatch(self._host, _Nobody(), INTERNAL)
         batch.add(Found(topics), [dead_letter], len(dead_letter))
         self.submit(batch)
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""
-        work = cast("Batch", batch)
+        work = cast("ProducerBatch", batch)
         parts = work.close()
         if not parts:
             self._loop.call_soon(self._nothing_to_store, work)
@@ -118,7 +118,7 @@ class Publisher:
             else:
                 self._host.send_to(part.group, partial(_try, part, identity, work.origin), done)
 
-    def _nothing_to_store(self, batch: Batch) -> None:
+    def _nothing_to_store(self, batch: ProducerBatch) -> None:
         """A batch for live routes, or for nobody."""
         if batch.live:
             batch.hand_over()
@@ -147,7 +147,7 @@ class Publisher:
             return KernelError(Code.BUSY, "too much is waiting for the disk (proposal_bytes_max)")
         return None
 
-    def _batch_done(self, batch: Batch) -> None:
+    def _batch_done(self, batch: ProducerBatch) -> None:
         self._pending_bytes -= batch.size_bytes
         if batch.live:
             batch.hand_over()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..common.errors import Code, KernelError, error_named
-from .frame import MESSAGE_BYTES_MAX, Frame, FrameReader, Kind, RpcError, encode
+from .frame import MESSAGE_BYTES_MAX, Frame, FrameReader, RpcError, RpcFrameKind, encode
 from .handshake import HELLO_BYTES_MAX, Admit, Handshake, Hello, State
 
 BULK_BYTES_MAX = 32 * 1024 * 1024
@@ -41,8 +41,8 @@ Reply = Callable[["Sequence[bytes] | KernelError"], None]
 _HINT_DIGITS_MAX = 10
 """Of a node's number, a u32."""
 
-_CALL, _CAST, _ANSWER = int(Kind.CALL), int(Kind.CAST), int(Kind.ANSWER)
-_ANSWERS = frozenset((_ANSWER, int(Kind.ERROR)))
+_CALL, _CAST, _ANSWER = int(RpcFrameKind.CALL), int(RpcFrameKind.CAST), int(RpcFrameKind.ANSWER)
+_ANSWERS = frozenset((_ANSWER, int(RpcFrameKind.ERROR)))
 
 
 class Handler(Protocol):
@@ -132,7 +132,7 @@ class Channel:
     def close(self, reason: str) -> None:
         """Say goodbye; what is queued before it still goes out."""
         if self.is_open:
-            self._put_control(Kind.GOODBYE, 0, 0, [reason.encode()])
+            self._put_control(RpcFrameKind.GOODBYE, 0, 0, [reason.encode()])
         self.broken(reason)
 
     def broken(self, reason: str) -> None:
@@ -162,7 +162,7 @@ class Channel:
             self.broken(f"silent for {SILENT_MS} ms")
             return
         if now_ms - self._sent_ms >= PING_MS:
-            self._put_control(Kind.PING, 0, 0, [])
+            self._put_control(RpcFrameKind.PING, 0, 0, [])
         late = [number for number, call in self._calls.items() if call.deadline_ms <= now_ms]
         for number in late:
             late_error = KernelError(Code.TIMEOUT, "no answer within the deadline")
@@ -189,11 +189,11 @@ class Channel:
         if not self.is_open:
             return False
         if control:
-            self._put_control(Kind.CAST, method, 0, parts)
+            self._put_control(RpcFrameKind.CAST, method, 0, parts)
             return True
         if not self._has_room(parts):
             return False
-        self._put_bulk(None, Kind.CAST, method, 0, parts)
+        self._put_bulk(None, RpcFrameKind.CAST, method, 0, parts)
         return True
 
     def tell(self, method: int, parts: Sequence[bytes]) -> None:
@@ -201,7 +201,7 @@ class Channel:
         bounded by what the other end has asked for.
         """
         if self.is_open:
-            self._put_bulk(None, Kind.CAST, method, 0, parts)
+            self._put_bulk(None, RpcFrameKind.CAST, method, 0, parts)
 
     def before_take(self, action: Callable[[], None]) -> None:
         """Have `action` called once before what is queued is taken to be written, which is soon:
@@ -219,7 +219,7 @@ class Channel:
     def _has_room(self, parts: Sequence[bytes]) -> bool:
         return not self._bulk_bytes or (self._bulk_bytes + sum(map(len, parts)) <= BULK_BYTES_MAX)
 
-    def _shake(self, kind: Kind, payload: bytes) -> None:
+    def _shake(self, kind: RpcFrameKind, payload: bytes) -> None:
         self._put_control(kind, 0, 0, [payload])
 
     def _put_control(self, kind: int, method: int, call: int, parts: Sequence[bytes]) -> None:
@@ -298,11 +298,11 @@ class Channel:
             call = self._calls.pop(number, None)
             if call is not None:  # else it was late
                 call.answer(payload if kind == _ANSWER else decode_error(payload))
-        elif kind == Kind.PING:
-            self._put_control(Kind.PONG, 0, 0, [])
-        elif kind == Kind.GOODBYE:
+        elif kind == RpcFrameKind.PING:
+            self._put_control(RpcFrameKind.PONG, 0, 0, [])
+        elif kind == RpcFrameKind.GOODBYE:
             self.broken(f"the other end has said goodbye: {payload.decode('utf-8', 'replace')}")
-        elif kind != Kind.PONG:
+        elif kind != RpcFrameKind.PONG:
             raise RpcError(f"a frame of kind {kind} on an open connection")
 
     def reply(self, call: int, result: Sequence[bytes] | KernelError) -> None:
@@ -312,7 +312,7 @@ class Channel:
         if self.is_closed:
             return
         if isinstance(result, KernelError):
-            self._put_bulk(None, Kind.ERROR, 0, call, [encode_error(result)])
+            self._put_bulk(None, RpcFrameKind.ERROR, 0, call, [encode_error(result)])
         else:
             self._put_bulk(None, _ANSWER, 0, call, result)
 

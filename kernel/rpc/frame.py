@@ -28,7 +28,7 @@ CONTROL = 2
 """Flag of the lane for what must not wait: heartbeats, votes, answers, credit."""
 
 
-class Kind(IntEnum):
+class RpcFrameKind(IntEnum):
     """What a frame is."""
 
     HELLO = 1

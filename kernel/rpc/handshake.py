@@ -22,7 +22,7 @@ from hashlib import sha256
 
 import msgspec
 
-from .frame import Frame, Kind, RpcError
+from .frame import Frame, RpcError, RpcFrameKind
 
 VERSIONS = (1, 1)
 """Lowest and highest version of this protocol that this build speaks."""
@@ -64,7 +64,7 @@ class State(Enum):
 Admit = Callable[[Hello], str | None]
 """Why a node may not connect; None if it may."""
 
-Send = Callable[[Kind, bytes], None]
+Send = Callable[[RpcFrameKind, bytes], None]
 
 
 class Handshake:
@@ -94,13 +94,13 @@ class Handshake:
     def start(self) -> None:
         """The connection is there."""
         if self._is_dialer:
-            self._send(Kind.HELLO, self._own)
+            self._send(RpcFrameKind.HELLO, self._own)
 
     def receive(self, frame: Frame) -> None:
         """A frame has come before the connection is open. RpcError: close it; what the other end
         should hear of it has been sent.
         """
-        if frame.kind == Kind.REFUSED:
+        if frame.kind == RpcFrameKind.REFUSED:
             self.state = State.REFUSED
             raise RpcError(f"refused by the other end: {readable(frame.payload)}")
         step = _STEPS.get((self.state, frame.kind))
@@ -123,9 +123,9 @@ class Handshake:
         self.peer = peer
         self.state = State.PROOF
         if self._is_dialer:
-            self._send(Kind.PROOF, self._proof(_DIALER))
+            self._send(RpcFrameKind.PROOF, self._proof(_DIALER))
         else:
-            self._send(Kind.HELLO, self._own)
+            self._send(RpcFrameKind.HELLO, self._own)
 
     def _check(self, payload: bytes) -> None:
         expected = self._proof(_ACCEPTOR if self._is_dialer else _DIALER)
@@ -136,7 +136,7 @@ class Handshake:
         if reason is not None:
             self._refuse(reason)
         if not self._is_dialer:
-            self._send(Kind.PROOF, self._proof(_ACCEPTOR))
+            self._send(RpcFrameKind.PROOF, self._proof(_ACCEPTOR))
         self.state = State.OPEN
 
     def _proof(self, side: bytes) -> bytes:
@@ -148,7 +148,7 @@ class Handshake:
 
     def _refuse(self, reason: str) -> None:
         self.state = State.REFUSED
-        self._send(Kind.REFUSED, reason.encode())
+        self._send(RpcFrameKind.REFUSED, reason.encode())
         raise RpcError(reason)
 
 
@@ -159,6 +159,6 @@ def readable(payload: bytes) -> str:
 
 
 _STEPS: dict[tuple[State, int], Callable[[Handshake, bytes], None]] = {
-    (State.HELLO, Kind.HELLO): Handshake._hello,
-    (State.PROOF, Kind.PROOF): Handshake._check,
+    (State.HELLO, RpcFrameKind.HELLO): Handshake._hello,
+    (State.PROOF, RpcFrameKind.PROOF): Handshake._check,
 }

@@ -24,11 +24,11 @@ from ..common.ports import Clock
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..raft.errors import RaftError
-from ..raft.messages import LEADER, Message, Ready, Snapshot
+from ..raft.messages import LEADER, RaftMessage, Ready, Snapshot
 from .drivers.worker import Workers
 from .entry_reader import Reader
 from .leading.local_leader import HalfRoom, LocalLeader
-from .leading.name_matching import Names
+from .leading.name_matching import NameMatches
 from .leading.topic_room import TopicRoom
 from .raft_groups.consensus import Consensus, Origin, RaftTiming
 from .raft_groups.member import Member
@@ -36,7 +36,7 @@ from .raft_groups.peers import Alone, Peers
 from .raft_groups.ticker import Ticker
 from .recovery.losses import Losses
 from .recovery.unreadable import Unreadable
-from .replicas.listener import Listener, Relay
+from .replicas.listener import Relay, ReplicaListener
 from .replicas.open_entry import Filled
 from .replicas.replica import Replica
 from .space.room import Room
@@ -56,7 +56,7 @@ class _Written:
 
     __slots__ = ("member", "messages", "number")
 
-    def __init__(self, member: Member, number: int, messages: Sequence[Message]) -> None:
+    def __init__(self, member: Member, number: int, messages: Sequence[RaftMessage]) -> None:
         self.member = member
         self.number = number
         self.messages = messages
@@ -129,7 +129,7 @@ class Store:
         self.transient_group = TransientGroup(loop, clock, self._relay, self.origins)
         self.transient = self.transient_group.replica
         self.transient_log = self.transient_group.log
-        self.names: Names | None = None
+        self.names: NameMatches | None = None
         """Who knows which reference lists a tree name leads to."""
         self.half_room: HalfRoom | None = None
         """Who keeps half messages from being too many."""
@@ -141,11 +141,11 @@ class Store:
         """Call `action` after every commit (housekeeping)."""
         self._after_write = action
 
-    def also_tell(self, listener: Listener[Replica]) -> None:
+    def also_tell(self, listener: ReplicaListener[Replica]) -> None:
         """Have somebody beside this process's client hear of what groups apply; before `start`."""
         self._relay.add(listener)
 
-    async def start(self, listener: Listener[Replica], *, clean: bool = False) -> None:
+    async def start(self, listener: ReplicaListener[Replica], *, clean: bool = False) -> None:
         """Take part. Of a group without other members this node becomes the leader at once: raises
         and syncs its term, takes back what had been handed out (unless the last run ended in order,
         `clean`), serves. Returns once it leads all of these.

@@ -16,7 +16,7 @@ from ..common.ids import TRANSIENT_GROUP, LogIndex, RaftGroup
 from ..common.limits import SETTLE_DELAY_MS
 from ..common.ports import Clock
 from .leading.local_leader import HalfRoom, LocalLeader
-from .leading.name_matching import Names
+from .leading.name_matching import NameMatches
 from .leading.topic_room import TopicRoom
 from .replicas.listener import Relay
 from .replicas.log_clock import LogClock
@@ -85,7 +85,7 @@ class TransientGroup:
         self.replica = Replica(
             GroupState(TRANSIENT_GROUP), self, relay, self.log, LogClock(clock, 0)
         )
-        self.names: Names | None = None
+        self.names: NameMatches | None = None
         """No reference list is here."""
         self.half_room: HalfRoom | None = None
         """Nor half messages."""

@@ -21,7 +21,7 @@ from ..broker.snapshots.tree_snapshot import index_queue
 from ..common.errors import KernelError
 from ..common.ids import RaftGroup
 from ..requests.proposer import Proposer
-from ..requests.publish import Batch
+from ..requests.publish import ProducerBatch
 from ..routing.topology import Topology
 from ..store.leading.needless import needless
 from ..store.node import Store
@@ -297,7 +297,7 @@ class Keeper:
                 self.sent(replica, number, stored=True)
 
     def _send(self, replica: Replica, item: WillItem) -> None:
-        batch = Batch(self._host, _WillSink(self, replica, item.number), item.will.slot[1])
+        batch = ProducerBatch(self._host, _WillSink(self, replica, item.number), item.will.slot[1])
         batch.identity = (WILL_CLIENT | replica.group, 1, item.number)
         try:
             found = self._host.topology.tree.to(

@@ -23,7 +23,7 @@ from ..api.client import Consumer, PublishBatch, Settlement, SettleSink
 from ..api.model import Reason
 from ..common.errors import Code, KernelError
 from ..common.limits import PUBLISH_DEADLINE_MS
-from ..requests.publish import Batch
+from ..requests.publish import ProducerBatch
 
 
 class SettleCall(Protocol):
@@ -79,14 +79,14 @@ class CrossGroupTransaction:
         self._submit = submit
         self._settle = settle
 
-    async def carry_out(self, batch: Batch | None, settlements: Sequence[Settle]) -> None:
+    async def carry_out(self, batch: ProducerBatch | None, settlements: Sequence[Settle]) -> None:
         """Raises KernelError: what refused a publish or a settlement; TIMEOUT."""
         if batch is not None and batch.count:
             await self._publish(batch)
         if settlements:
             await self._settle_all(settlements)
 
-    async def _publish(self, batch: Batch) -> None:
+    async def _publish(self, batch: ProducerBatch) -> None:
         if not batch.failures:
             stored = _Stored()
             batch.sink = stored

@@ -31,7 +31,7 @@ from ..common.errors import Code, KernelError
 from ..common.ids import MEMORY_FIRST, TRANSIENT_GROUP, Offset, QueueId, RaftGroup
 from ..requests.leader import Done, Holder, Leader, LeaseChanging, Settling, Together
 from ..requests.proposer import Proposer
-from ..requests.publish import Batch
+from ..requests.publish import ProducerBatch
 from ..requests.publish_part import BatchPart, Part
 from ..requests.pull import decode_token
 from .cross_group import CrossGroupTransaction
@@ -96,7 +96,7 @@ class Transactor:
 
     async def transact(self, transaction: Transaction) -> None:
         """Carry out a transaction (see `client.Client.transact`)."""
-        batch = cast("Batch | None", transaction.publishes)
+        batch = cast("ProducerBatch | None", transaction.publishes)
         if not transaction.whole:
             there = [each for each in transaction.settlements if self._is_there(each)]
             groups = _groups(batch, there)
@@ -123,7 +123,7 @@ class Transactor:
         found = self._topic(topic.tenant, topic.name)
         return found is not None and found.id == topic.id
 
-    def _plan(self, transaction: Transaction, batch: Batch | None) -> _Plan:
+    def _plan(self, transaction: Transaction, batch: ProducerBatch | None) -> _Plan:
         plan = _Plan()
         if batch is not None:
             self._add_publishes(plan, batch)
@@ -138,7 +138,7 @@ class Transactor:
             raise _limit("transaction_parts_max", TRANSACTION_PARTS_MAX)
         return plan
 
-    def _add_publishes(self, plan: _Plan, batch: Batch) -> None:
+    def _add_publishes(self, plan: _Plan, batch: ProducerBatch) -> None:
         if batch.failures:
             raise next(iter(batch.failures.values()))
         if batch.count > TRANSACTION_MESSAGES_MAX:
@@ -184,7 +184,7 @@ class Transactor:
                 Offset(offset), lease, change.verb, change.reason, change.delay_ms
             )
 
-    async def _carry_out(self, plan: _Plan, batch: Batch | None) -> None:
+    async def _carry_out(self, plan: _Plan, batch: ProducerBatch | None) -> None:
         (group,) = plan.groups
         identity = self._proposer.next_identity()
         what = plan.together()
@@ -199,7 +199,7 @@ class Transactor:
 
         await self._proposer.outcome_in_time(group, attempt)
 
-    def _done(self, plan: _Plan, batch: Batch | None, results: tuple[object, ...]) -> None:
+    def _done(self, plan: _Plan, batch: ProducerBatch | None, results: tuple[object, ...]) -> None:
         """The log has it: tell the batch and the holders of the leases."""
         for each in plan.settled:
             holder = each.consumer
@@ -211,7 +211,7 @@ class Transactor:
             batch.hand_over()
 
 
-def _groups(batch: Batch | None, settlements: Sequence[Settle]) -> set[RaftGroup]:
+def _groups(batch: ProducerBatch | None, settlements: Sequence[Settle]) -> set[RaftGroup]:
     """Groups that have a part in it."""
     groups = {cast("_Taken", each.consumer).ref.group for each in settlements if each.offsets}
     return groups if batch is None else groups.union(part.group for part in batch.close())

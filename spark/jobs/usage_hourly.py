@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark text uses
 
-from metering.schema import CUMULATIVE_COLUMNS, SCHEMA_VERSION, TEXT_COLUMNS, Action, Kind
+from metering.schema import (
+    CUMULATIVE_COLUMNS,
+    SCHEMA_VERSION,
+    TEXT_COLUMNS,
+    Action,
+    Kind,
+)
 from metering.schema.record import NUMBER_COLUMNS
 from spark.usage import CUMULATIVE_ORDER, DIMENSIONS, EGRESS, SERIES, SUMS
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from auth.development import Listener, development_principals
+from auth.development import ReachableListener, development_principals
 from auth.directory import Directory
 from auth.policy_rules import Permission, parse_rule
 from auth.principal import Principal
@@ -67,7 +67,7 @@ def directory(rule: str) -> Directory:
             )
         )
     )
-    development = development_principals([Listener("loopback", "127.0.0.1", 0)])
+    development = development_principals([ReachableListener("loopback", "127.0.0.1", 0)])
     return Directory(store, lambda envelope, context: envelope, development)
 
 

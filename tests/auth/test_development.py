@@ -6,7 +6,7 @@ from auth.development import (
     ADMIN_PASSWORD_CHARACTERS_MIN,
     ADMIN_PASSWORD_VARIABLE,
     DEVELOPMENT_PASSWORD,
-    Listener,
+    ReachableListener,
     development_principals,
     first_administrator,
     is_loopback,
@@ -16,8 +16,8 @@ from auth.passwords import LANES, MEMORY_COST_KIB, TIME_COST, hash_password, ver
 from auth.records import Create
 from auth.store import AuthStore
 
-LOOPBACK = [Listener("amqp", "127.0.0.1", 5672), Listener("sqs", "::1", 9324)]
-REACHABLE = [*LOOPBACK, Listener("mqtt", "0.0.0.0", 1883)]
+LOOPBACK = [ReachableListener("amqp", "127.0.0.1", 5672), ReachableListener("sqs", "::1", 9324)]
+REACHABLE = [*LOOPBACK, ReachableListener("mqtt", "0.0.0.0", 1883)]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,10 @@ def test_the_development_hash_costs_what_every_other_hash_costs() -> None:
     assert development.user.password_hash.split("$")[3] == costs
 
 
-@pytest.mark.parametrize("listener", [REACHABLE[-1], Listener("sqs", "queue.internal", 9324)])
-def test_one_reachable_listener_ends_the_development_login(listener: Listener) -> None:
+@pytest.mark.parametrize(
+    "listener", [REACHABLE[-1], ReachableListener("sqs", "queue.internal", 9324)]
+)
+def test_one_reachable_listener_ends_the_development_login(listener: ReachableListener) -> None:
     assert development_principals([*LOOPBACK, listener]) is None
     assert development_principals([listener, *LOOPBACK]) is None
 
@@ -86,7 +88,7 @@ def test_a_user_or_a_password_is_enough(users: int, environment: dict[str, str])
 @pytest.mark.parametrize("listeners", [LOOPBACK, REACHABLE])
 @pytest.mark.parametrize("users", [0, 1])
 def test_a_password_that_is_too_short_is_refused_everywhere(
-    listeners: list[Listener], users: int
+    listeners: list[ReachableListener], users: int
 ) -> None:
     short = "x" * (ADMIN_PASSWORD_CHARACTERS_MIN - 1)
     text = startup_check(listeners, users, {ADMIN_PASSWORD_VARIABLE: short})

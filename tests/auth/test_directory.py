@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from auth.development import DEVELOPMENT_SECRET, Listener, development_principals
+from auth.development import DEVELOPMENT_SECRET, ReachableListener, development_principals
 from auth.directory import Directory, secret_context
 from auth.errors import AuthCode, AuthError
 from auth.policy_decisions import PolicyBook
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from auth.principal import Principal, PrincipalKind
 from auth.records import AccessKey, RemoveUser
 from auth.store import AuthStore
@@ -17,8 +17,8 @@ HASH = (
     "$argon2id$v=19$m=19456,t=2,p=1"
     "$KNMZqn5HKhxP4rvPkPw5Hg$QJ4kRnPIvl7L+BCBROqLjcjLmXPMrArSJBXdo/rZ3v4"
 )
-DEVELOPMENT = development_principals([Listener("amqp", "127.0.0.1", 5672)])
-PUBLISH = permission(Action.PUBLISH, Kind.TOPIC)
+DEVELOPMENT = development_principals([ReachableListener("amqp", "127.0.0.1", 5672)])
+PUBLISH = permission(Action.PUBLISH, ResourceKind.TOPIC)
 
 
 def test_a_login_with_a_password_has_a_hash_and_others_have_none() -> None:
@@ -84,7 +84,7 @@ def test_the_development_login_works_with_messages_and_not_with_users() -> None:
     assert principal is not None
     access = PolicyBook(directory).access(principal)
     assert access.allows(PUBLISH, "anything")
-    assert not access.allows(permission(Action.ADMINISTER, Kind.TENANT), "default")
+    assert not access.allows(permission(Action.ADMINISTER, ResourceKind.TENANT), "default")
 
 
 def test_without_development_nobody_is_guest() -> None:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from auth.matching import NamePattern, TreeFilter, Values, compile_resource
-from auth.policy_rules import Kind, Resource
+from auth.policy_rules import Resource, ResourceKind
 
 NOBODY = Values("nobody")
 
@@ -158,5 +158,5 @@ def test_a_name_pattern_with_placeholders_covers_only_the_literal_text(
 def test_the_resource_star_reaches_every_name() -> None:
     everything = compile_resource(Resource(None))
     assert all(everything.covers(name, NOBODY) for name in ("", "$SYS/x", "#", "any"))
-    assert compile_resource(Resource(Kind.TREE, "a/#")).covers("a/b", NOBODY)
-    assert not compile_resource(Resource(Kind.TOPIC, "a/+")).covers("a/b", NOBODY)
+    assert compile_resource(Resource(ResourceKind.TREE, "a/#")).covers("a/b", NOBODY)
+    assert not compile_resource(Resource(ResourceKind.TOPIC, "a/+")).covers("a/b", NOBODY)

@@ -6,19 +6,19 @@ import pytest
 
 from auth.matching import ANY_NAME
 from auth.policy_decisions import OWN_DECISIONS_MAX, SHARED_DECISIONS_MAX, PolicyBook
-from auth.policy_rules import Action, Kind, parse_rule, permission
+from auth.policy_rules import Action, ResourceKind, parse_rule, permission
 from auth.principal import OPERATOR, Principal
 from auth.records import Alter, Create, Policy, RemoveUser, User
 from auth.store import AuthStore
 
 from .makers import apply, directory_of, policy, replace_user, user
 
-PUBLISH = permission(Action.PUBLISH, Kind.TOPIC)
-CONSUME = permission(Action.CONSUME, Kind.TOPIC)
-PUBLISH_TREE = permission(Action.PUBLISH, Kind.TREE)
-CONSUME_TREE = permission(Action.CONSUME, Kind.TREE)
-ADMINISTER_TENANT = permission(Action.ADMINISTER, Kind.TENANT)
-ADMINISTER_NODE = permission(Action.ADMINISTER, Kind.NODE)
+PUBLISH = permission(Action.PUBLISH, ResourceKind.TOPIC)
+CONSUME = permission(Action.CONSUME, ResourceKind.TOPIC)
+PUBLISH_TREE = permission(Action.PUBLISH, ResourceKind.TREE)
+CONSUME_TREE = permission(Action.CONSUME, ResourceKind.TREE)
+ADMINISTER_TENANT = permission(Action.ADMINISTER, ResourceKind.TENANT)
+ADMINISTER_NODE = permission(Action.ADMINISTER, ResourceKind.NODE)
 
 ALICE = Principal("default", "alice")
 
@@ -53,7 +53,7 @@ def test_a_deny_beats_every_allow_in_whatever_policy_and_order() -> None:
 def test_kinds_of_names_are_apart() -> None:
     _, book = book_of(policy("p", "allow publish topic:x"), user("alice", "p"))
     access = book.access(ALICE)
-    assert not access.allows(permission(Action.PUBLISH, Kind.ROUTER), "x")
+    assert not access.allows(permission(Action.PUBLISH, ResourceKind.ROUTER), "x")
     assert not access.allows(PUBLISH_TREE, "x")
 
 
@@ -177,7 +177,7 @@ def test_the_full_policy_is_everything_but_administration() -> None:
     assert access.allows(PUBLISH, "any")
     assert access.allows(CONSUME_TREE, "#")
     assert access.allows(CONSUME_TREE, "$SYS/#")
-    assert access.allows(permission(Action.CONFIGURE, Kind.ROUTER), "any")
+    assert access.allows(permission(Action.CONFIGURE, ResourceKind.ROUTER), "any")
     assert not access.allows(ADMINISTER_TENANT, "default")
     assert not access.allows(ADMINISTER_NODE, "n1")
 
@@ -203,7 +203,7 @@ def test_an_explanation_names_the_rule_the_principal_and_the_name() -> None:
     assert (denied.allowed, denied.policy, denied.rule_number) == (False, "p", 2)
     assert denied.rule == "deny publish topic:ab"
     assert (denied.principal, denied.client_id, denied.name) == (ALICE, "phone", "ab")
-    assert (denied.action, denied.kind) == (Action.PUBLISH, Kind.TOPIC)
+    assert (denied.action, denied.kind) == (Action.PUBLISH, ResourceKind.TOPIC)
     allowed = access.explain(PUBLISH, "ac")
     assert (allowed.allowed, allowed.policy, allowed.rule_number) == (True, "p", 1)
     by_default = access.explain(CONSUME, "ab")
@@ -271,7 +271,7 @@ def test_creating_unrelated_users_keeps_cached_decisions() -> None:
     assert access._decisions is before
 
 
-USE_CLIENT = permission(Action.CONSUME, Kind.CLIENT)
+USE_CLIENT = permission(Action.CONSUME, ResourceKind.CLIENT)
 
 
 def test_client_ids_are_free_until_an_allow_names_the_kind() -> None:

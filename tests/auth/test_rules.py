@@ -14,8 +14,8 @@ from auth.policy_rules import (
     TREE_LEVELS_MAX,
     Action,
     Effect,
-    Kind,
     Resource,
+    ResourceKind,
     Rule,
     action_of,
     kind_of,
@@ -54,7 +54,11 @@ names = st.text(
         st.lists(
             st.one_of(
                 st.just(Resource(None)),
-                st.builds(Resource, st.sampled_from([Kind.TOPIC, Kind.ROUTER, Kind.GROUP]), names),
+                st.builds(
+                    Resource,
+                    st.sampled_from([ResourceKind.TOPIC, ResourceKind.ROUTER, ResourceKind.GROUP]),
+                    names,
+                ),
             ),
             min_size=1,
             max_size=4,
@@ -118,6 +122,8 @@ def test_only_the_designed_error_leaves_the_parser(text: str) -> None:
 
 
 def test_every_action_and_kind_has_its_own_number() -> None:
-    numbers = {permission(action, kind): (action, kind) for action in Action for kind in Kind}
+    numbers = {
+        permission(action, kind): (action, kind) for action in Action for kind in ResourceKind
+    }
     assert sorted(numbers) == list(range(PERMISSION_COUNT))
     assert all((action_of(n), kind_of(n)) == pair for n, pair in numbers.items())

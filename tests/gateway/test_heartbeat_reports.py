@@ -18,9 +18,9 @@ from gateway.config.tenants import tenants_word
 from gateway.reporting.heartbeat_reports import ABSENT_REPORTS, HeartbeatReporter
 from kernel.cluster.messages import (
     CLIENT_NAME_LENGTH_MAX,
-    Consuming,
+    ClientMove,
+    ConsumingReport,
     HeartbeatReport,
-    Move,
     Orders,
     Role,
     Task,
@@ -137,7 +137,7 @@ async def test_what_is_ordered_is_done_by_the_adapter_it_concerns() -> None:
     adapter = FakeAdapter()
     world = World(adapter)
     there = {"amqp.tcp": "other:5672", "mqtt.tcp": "other:1883"}
-    moves = [Move("amqp", 4, "p2", there), Move("unknown", 1, "p2", there)]
+    moves = [ClientMove("amqp", 4, "p2", there), ClientMove("unknown", 1, "p2", there)]
     world.cluster_admin.answer = Orders(True, moves, ["p2"])
     await world.heartbeat_reporter.send_report()
     assert adapter.moved == [(4, {"tcp": "other:5672"}, None)]
@@ -151,9 +151,9 @@ async def test_what_is_ordered_is_done_by_the_adapter_it_concerns() -> None:
 async def test_a_move_for_a_topic_is_of_those_who_consume_it() -> None:
     adapter = FakeAdapter()
     world = World(adapter)
-    hot = Consuming("acme", "t", "g")
+    hot = ConsumingReport("acme", "t", "g")
     world.cluster_admin.answer = Orders(
-        False, [Move("amqp", 4, "p2", {"amqp.tcp": "other:5672"}, hot)], ["p2"]
+        False, [ClientMove("amqp", 4, "p2", {"amqp.tcp": "other:5672"}, hot)], ["p2"]
     )
     await world.heartbeat_reporter.send_report()
     assert adapter.moved == [(4, {"tcp": "other:5672"}, {7: 2})]
@@ -162,7 +162,7 @@ async def test_a_move_for_a_topic_is_of_those_who_consume_it() -> None:
 async def test_who_was_sent_to_a_gateway_that_is_gone_may_come_back() -> None:
     adapter = FakeAdapter()
     world = World(adapter)
-    moves = [Move("amqp", 1, name, {"amqp.tcp": f"{name}:5672"}) for name in ("p2", "p3")]
+    moves = [ClientMove("amqp", 1, name, {"amqp.tcp": f"{name}:5672"}) for name in ("p2", "p3")]
     world.cluster_admin.answer = Orders(True, moves, ["p2", "p3"])
     await world.heartbeat_reporter.send_report()
     (_, second, _), (_, third, _) = adapter.moved
@@ -177,7 +177,7 @@ async def test_who_was_sent_to_a_gateway_that_is_gone_may_come_back() -> None:
 async def test_who_was_sent_away_may_come_back_once_the_gateway_is_not_drained_any_more() -> None:
     adapter = FakeAdapter()
     world = World(adapter)
-    order = Move("amqp", 1, "p2", {"amqp.tcp": "p2:5672"})
+    order = ClientMove("amqp", 1, "p2", {"amqp.tcp": "p2:5672"})
     world.cluster_admin.answer = Orders(True, [order], ["p2"])
     await world.heartbeat_reporter.send_report()
     world.cluster_admin.answer = Orders(False, [], ["p2"])

@@ -11,7 +11,7 @@ import pytest
 
 from auth.directory import Directory
 from auth.policy_decisions import PolicyBook
-from auth.policy_rules import Action, Kind, parse_rule, permission
+from auth.policy_rules import Action, ResourceKind, parse_rule, permission
 from auth.principal import Principal
 from auth.records import Create, Policy, User
 from auth.store import AuthStore
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from auth.policy_decisions import Access
 
 IDLE = 100_000
-CONSUME_TREE = permission(Action.CONSUME, Kind.TREE)
+CONSUME_TREE = permission(Action.CONSUME, ResourceKind.TREE)
 
 
 @dataclass

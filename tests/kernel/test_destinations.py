@@ -12,7 +12,7 @@ from kernel.api.message import decode
 from kernel.api.model import Route, RouterOptions, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup, TopicId
-from kernel.requests.publish import Batch
+from kernel.requests.publish import ProducerBatch
 from kernel.routing.destinations import Found, united
 from kernel.routing.topology import Topology
 from tests.kernel.test_publish import Heard, Host
@@ -59,7 +59,7 @@ def test_a_forwarder_gets_what_a_batch_has_for_it_at_once_and_each_message_once(
     for pattern in ("a/+", "a/#", "a/b"):
         tree.add_forwarder("default", pattern, one)
     tree.add_forwarder("default", "a/c", other)
-    batch = Batch(Host(), Heard(), 200)
+    batch = ProducerBatch(Host(), Heard(), 200)
     for name in ("a/b", "a/c", "a/b", "b"):
         parts = Draft(b"of " + name.encode(), name=name).parts(batch.uid(), 1)
         batch.add(tree.to("default", name, retain=False), parts, sum(map(len, parts)))

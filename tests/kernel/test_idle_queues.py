@@ -21,7 +21,7 @@ from kernel.broker.group_state.idle_record import IdleQueue
 from kernel.broker.group_state.queues import Queues
 from kernel.broker.group_state.state import GroupState, QueueState, TopicState
 from kernel.broker.group_state.usage import counts
-from kernel.broker.snapshots.cut import Cut, QueueCut
+from kernel.broker.snapshots.cut import QueueCut, SnapshotCut
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.broker.snapshots.snapshot_records import encode
 from kernel.common.ids import QueueId, RaftGroup, TopicId
@@ -144,7 +144,7 @@ async def test_a_deleted_queue_that_rested_lets_go_of_its_messages_and_is_billed
     topic = await peer.topic("work")
     await peer.publish(topic, b"1", b"2")
     state = state_of(world, topic)
-    state.cut = cut = Cut(state)
+    state.cut = cut = SnapshotCut(state)
     expected = list(dump(state))
     assert rests(world, topic)
     assert world.opened.store.journal.statistics().live_entries

@@ -20,8 +20,8 @@ def entry(index: int, note: int, time_ms: int = NOW_MS) -> Entry:
     body = commands.encode_lease(QUEUE, "g", time_ms + 30_000, [(index, 2)], 10, 1)
     own = ((int(commands.Command.LEASE), commands.VERSION, body),)
     batches = [
-        entries.encode_batch(entries.Batch(5, 1, 77, ())),
-        entries.encode_batch(entries.Batch(0, 0, note, own, 7)),
+        entries.encode_batch(entries.EntryBatch(5, 1, 77, ())),
+        entries.encode_batch(entries.EntryBatch(0, 0, note, own, 7)),
     ]
     return Entry(1, index, NORMAL, entries.build(time_ms, batches, (), ()))
 

@@ -16,7 +16,7 @@ from kernel.api.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
 from kernel.broker.index.features import LARGE, Feature, features_of
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import TRANSIENT_GROUP, RaftGroup, TopicId, queue_id
-from kernel.requests.publish import Batch
+from kernel.requests.publish import ProducerBatch
 from kernel.requests.publish_part import BatchPart
 from kernel.routing.destinations import Found
 from tests.simulator.peer import ORIGIN, Draft
@@ -65,7 +65,7 @@ def two_byte_topic() -> TopicInfo:
     )
 
 
-def add(batch: Batch, to: Found, *drafts: Draft, asks: object = None) -> None:
+def add(batch: ProducerBatch, to: Found, *drafts: Draft, asks: object = None) -> None:
     for draft in drafts:
         parts = draft.parts(batch.uid(), 1)
         batch.add(to, parts, sum(map(len, parts)), asks)
@@ -119,7 +119,7 @@ def test_messages_alike_are_added_as_if_one_by_one(
             "spread": Found((spread,)),
             "both": Found((one, other)),
         }
-        batch = Batch(Host(), Heard(), ORIGIN)
+        batch = ProducerBatch(Host(), Heard(), ORIGIN)
         for way, like, texts in calls:
             drafts = [replace(like, body=text) for text in texts]
             if how == "columns":
@@ -149,7 +149,7 @@ def test_messages_alike_are_added_as_if_one_by_one(
 
 
 def test_a_stretch_of_more_messages_than_a_run_counts_makes_two_runs() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     to = Found((topic(1),))
     (header,) = Draft(b"").parts(batch.uid(), 1)
     for _ in range(60_002):
@@ -161,7 +161,7 @@ def test_a_stretch_of_more_messages_than_a_run_counts_makes_two_runs() -> None:
 
 
 def test_of_a_stretch_the_one_that_is_too_large_fails_alone() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     add(batch, Found((two_byte_topic(),)), *map(Draft, (b"1", b"2", b"three", b"4")), asks=ORIGIN)
     (part,) = batch.close()
     assert part.positions == [0, 1, 3]
@@ -170,7 +170,7 @@ def test_of_a_stretch_the_one_that_is_too_large_fails_alone() -> None:
 
 
 def test_a_run_with_a_message_of_more_than_a_unit_says_so() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     one, two = Found((topic(1),)), Found((topic(1), topic(1)))
     add(batch, one, *map(Draft, (b"1", b"2" * UNIT_BYTES)), asks=ORIGIN)
     add(batch, one, Draft(b"2" * (UNIT_BYTES + 1)), Draft(b"3"), asks=ORIGIN)
@@ -181,13 +181,13 @@ def test_a_run_with_a_message_of_more_than_a_unit_says_so() -> None:
         (2, True),
         (2, True),
     ]
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     add(batch, one, *map(Draft, (b"1", b"2" * UNIT_BYTES)), asks=ORIGIN)
     assert [bool(run[3] & LARGE) for run in batch.close()[0].runs] == [False]
 
 
 def test_of_messages_alike_the_one_that_is_too_large_fails_alone() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     bodies = [b"1", b"123", b"12"]
     heads = [b"".join(Draft(body).parts(batch.uid(), 1)[:1]) for body in bodies]
     batch.add_alike(
@@ -219,7 +219,7 @@ def test_every_message_is_in_one_run_of_each_of_its_queues(
 ) -> None:
     one, other, spread = topic(1), topic(2), topic(1, 2, 3)
     ways = [Found((one,)), Found((other,)), Found((spread,)), Found((one, other, spread))]
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     sent: dict[int, list[int]] = {}
     for number, (way, key, priority, ident) in enumerate(wanted):
         draft = Draft(bytes([number]), priority=priority, key=key, deduplication_id=ident)
@@ -246,7 +246,7 @@ def test_every_message_is_in_one_run_of_each_of_its_queues(
 
 
 def test_one_body_serves_all_queues_of_a_group() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     add(batch, Found((topic(1), topic(1), topic(2))), Draft(b"x"), Draft(b"y"))
     assert {part.group: len(part.lengths) for part in batch.close()} == {1: 2, 2: 2}
     assert [len(part.runs) for part in batch.close()] == [2, 1]
@@ -255,7 +255,7 @@ def test_one_body_serves_all_queues_of_a_group() -> None:
 def test_a_key_always_takes_the_same_queue_and_others_take_turns() -> None:
     spread = topic(1, 1, 1)
     to = Found((spread,))
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     add(batch, to, *[Draft(b"k", key=b"key")] * 4, *[Draft(b"-")] * 6)
     (part,) = batch.close()
     counts = {queue & 255: bodies(part, queue) for queue in queues(part)}
@@ -265,7 +265,7 @@ def test_a_key_always_takes_the_same_queue_and_others_take_turns() -> None:
 
 
 def test_a_run_never_holds_more_than_its_count_can_say() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     to = Found((topic(1),))
     parts = Draft(b"").parts((1, 1), 1)
     for _ in range(70_000):
@@ -276,7 +276,7 @@ def test_a_run_never_holds_more_than_its_count_can_say() -> None:
 
 def test_uids_are_never_given_twice() -> None:
     host = Host()
-    one, two = Batch(host, Heard(), ORIGIN), Batch(host, Heard(), ORIGIN)
+    one, two = ProducerBatch(host, Heard(), ORIGIN), ProducerBatch(host, Heard(), ORIGIN)
     given_ = [batch.uid() for batch in (one, two) * 50]
     assert len(set(given_)) == 100
 
@@ -284,7 +284,7 @@ def test_uids_are_never_given_twice() -> None:
 # --- Answers --------------------------------------------------------------------------------
 
 
-def answer(batch: Batch, results: Iterable[object]) -> list[PublishBatch]:
+def answer(batch: ProducerBatch, results: Iterable[object]) -> list[PublishBatch]:
     """Have each part answered with a result; the batches that were complete by that."""
     complete: list[PublishBatch] = []
     batch.remaining = len(batch.close())
@@ -296,7 +296,7 @@ def answer(batch: Batch, results: Iterable[object]) -> list[PublishBatch]:
 
 def test_places_are_where_the_groups_put_the_messages() -> None:
     one, other = topic(1), topic(2)
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     add(batch, Found((one,)), Draft(b"a"), Draft(b"b"))
     add(batch, Found((other,)), Draft(b"c"))
     twice = [Draft(body, deduplication_id=b"i") for body in (b"d", b"e")]
@@ -317,21 +317,21 @@ def test_places_are_where_the_groups_put_the_messages() -> None:
 
 
 def test_a_queue_that_is_gone_counts_as_done_and_has_no_place() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     add(batch, Found((topic(1),)), Draft(b"a"))
     assert answer(batch, [([-1],)]) == [batch]
     assert (batch.place(0), batch.failures, batch.duplicates) == (None, None, None)
 
 
 def test_transient_messages_have_no_place() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     add(batch, Found((topic(int(TRANSIENT_GROUP)),)), Draft(b"a"))
     answer(batch, [([5],)])
     assert batch.place(0) is None
 
 
 def test_a_refused_part_fails_its_messages_only() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     one, other = Found((topic(1),)), Found((topic(2),))
     add(batch, one, Draft(b"a"))
     add(batch, other, Draft(b"b"))
@@ -344,14 +344,14 @@ def test_a_refused_part_fails_its_messages_only() -> None:
 
 @pytest.mark.parametrize("result", [None, (), (None,)])
 def test_a_part_without_results_is_done(result: object) -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     add(batch, Found((topic(1),)), Draft(b"a"))
     assert answer(batch, [result]) == [batch]
     assert batch.failures is None
 
 
 def test_the_first_failure_of_a_message_stays() -> None:
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     first, second = (KernelError(Code.BUSY, text) for text in ("first", "second"))
     batch.fail(3, first)
     batch.fail(3, second)
@@ -360,7 +360,7 @@ def test_the_first_failure_of_a_message_stays() -> None:
 
 def test_what_a_full_topic_has_refused_fails_and_the_others_keep_their_copy() -> None:
     full, free = topic(1, name="full", limit=1), topic(2, name="free")
-    batch = Batch(Host(), Heard(), ORIGIN)
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
     add(batch, Found((full, free)), Draft(b"a"), Draft(b"b"))
     one, two = batch.close()
     batch.part_told(one, ([[(7, b"")]],))

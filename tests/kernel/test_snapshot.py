@@ -11,9 +11,9 @@ import pytest
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from kernel.broker.group_state.deduplication import CHUNK, Recent
-from kernel.broker.group_state.progress import Progress
+from kernel.broker.group_state.progress import GroupProgress
 from kernel.broker.group_state.state import GroupState
-from kernel.broker.snapshots.cut import GROUPS_PER_RECORD, Cut
+from kernel.broker.snapshots.cut import GROUPS_PER_RECORD, SnapshotCut
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.broker.snapshots.snapshot_records import pack_leases, unpack_leases
 from kernel.log.errors import JournalError
@@ -44,7 +44,7 @@ class Watched:
             self._expected = list(dump(self._state))
             self._applied = self._state.applied
             self._found = []
-            cut = Cut(self._state)
+            cut = SnapshotCut(self._state)
             self._state.cut = cut
             self._records = iter(cut)
         for _ in range(self._chance.choice((0, 1, 3, 10))):
@@ -97,7 +97,7 @@ async def test_a_cut_keeps_what_leases_delays_attempts_and_deduplication_said(
     verbs = [LeaseVerb.ACK, LeaseVerb.RELEASE, LeaseVerb.EXTEND, LeaseVerb.RETURN]
 
     expected = list(dump(state))
-    cut = Cut(state)
+    cut = SnapshotCut(state)
     state.cut = cut
     records = iter(cut)
     found = [next(records)]
@@ -152,7 +152,7 @@ async def test_a_queue_with_very_many_groups_is_spread_over_records(world: World
 
 
 def test_a_page_is_copied_once_after_a_cut_and_not_before() -> None:
-    progress = Progress()
+    progress = GroupProgress()
     progress.ack(5, 6)
     page = progress.pages[0]
     progress.failed(7)
@@ -229,15 +229,15 @@ async def test_a_cut_of_ten_thousand_groups_takes_those_that_get_on_and_the_rest
         await recorder.wait_for(2)
     state = world.opened.store.replica(topic.queues[0].group).state
     expected = list(dump(state))
-    held: list[Progress] = []
-    cut_of = Progress.cut
+    held: list[GroupProgress] = []
+    cut_of = GroupProgress.cut
 
-    def counted(progress: Progress) -> object:
+    def counted(progress: GroupProgress) -> object:
         held.append(progress)
         return cut_of(progress)
 
-    monkeypatch.setattr(Progress, "cut", counted)
-    cut = Cut(state)
+    monkeypatch.setattr(GroupProgress, "cut", counted)
+    cut = SnapshotCut(state)
     state.cut = cut
     assert held == []
     await recorders[0].ack(1)

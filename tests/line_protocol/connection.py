@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from adapters.base import RECHECK_STEP
 from auth.errors import AuthError
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from kernel.api.client import ConsumerSpec, Settlement
 from kernel.api.message import Flag, Message, encode, split
 from kernel.api.model import DEFAULT_GROUP
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kernel.api.client import Consumer, Deliveries, PublishBatch, Session
     from kernel.api.model import TopicInfo
 
-PUBLISH: Final = permission(Action.PUBLISH, Kind.TOPIC)
-CONSUME: Final = permission(Action.CONSUME, Kind.TOPIC)
+PUBLISH: Final = permission(Action.PUBLISH, ResourceKind.TOPIC)
+CONSUME: Final = permission(Action.CONSUME, ResourceKind.TOPIC)
 
 
 class Host(Protocol):

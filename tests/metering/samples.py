@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from metering.schema import HOUR_US, Action, Kind, Network, Outcome, QueueClass, Record
+from metering.schema import (
+    HOUR_US,
+    Action,
+    Kind,
+    Network,
+    Outcome,
+    QueueClass,
+    Record,
+)
 from metering.schema.record import NUMBER_COLUMNS
 from metering.window import RowKey, RowValues, Window
 

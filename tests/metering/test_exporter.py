@@ -173,7 +173,7 @@ def test_half_a_manifest_line_is_cut_off_and_written_again(tmp_path: Path) -> No
 
 def stored(directory: Path, log: Log) -> ManifestEntry:
     """Store all of the log as one file, as a rerun of a past export would."""
-    cut = module.Cut(0, log.first)
+    cut = module.ExportCut(0, log.first)
     for message in log.messages:
         assert cut.offer(message)
     with Archive(directory) as archive:

@@ -17,7 +17,7 @@ from kernel.common.ids import RaftGroup
 from kernel.in_process.opening import open_store
 from kernel.raft import message_wire as wire
 from kernel.raft.members.configuration import Change, ConfigurationChange
-from kernel.raft.messages import Message
+from kernel.raft.messages import RaftMessage
 from kernel.store.raft_groups.consensus import RaftTiming
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.loop import VirtualLoop
@@ -65,7 +65,7 @@ class Network:
     def heal(self) -> None:
         self._cut.clear()
 
-    def send(self, sender: int, group: int, message: Message) -> None:
+    def send(self, sender: int, group: int, message: RaftMessage) -> None:
         if (sender, message.to) in self._cut or self._chance.random() < self.trouble.loss:
             return
         payload = b"".join(wire.encode(group, message))

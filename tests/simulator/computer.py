@@ -8,7 +8,7 @@ from typing import Protocol
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.in_process.opening import LocalStore
-from kernel.raft.messages import Message
+from kernel.raft.messages import RaftMessage
 from kernel.store.raft_groups.member import Member
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import SimulatedClock
@@ -18,7 +18,7 @@ from tests.simulator.world import SimulatedWorkers
 class Carrier(Protocol):
     """Carries messages between machines, or not."""
 
-    def send(self, sender: int, group: int, message: Message) -> None:
+    def send(self, sender: int, group: int, message: RaftMessage) -> None:
         """A message leaves a machine."""
 
     async def ask(self, sender: int, to: int, question: bytes) -> bytes:
@@ -33,7 +33,7 @@ class Wires:
         self._number = number
         self.alive = True
 
-    def send(self, group: int, message: Message) -> None:
+    def send(self, group: int, message: RaftMessage) -> None:
         if self.alive:
             self._network.send(self._number, group, message)
 

@@ -57,7 +57,7 @@ from kernel.common.errors import KernelError, NotLoaded
 from kernel.common.ids import Offset
 from kernel.common.ports import Clock
 from kernel.in_process.local_client import LocalClient
-from kernel.requests.publish import Batch
+from kernel.requests.publish import ProducerBatch
 from kernel.requests.request_pipeline import RequestPipeline
 from tests.simulator.hostile_consumer import (
     Holding,
@@ -86,7 +86,7 @@ RESET_S = (0.2, 1.0)
 _Answer = TypeVar("_Answer")
 
 
-class HostileBatch(Batch):
+class HostileBatch(ProducerBatch):
     """A batch whose messages and failures are copies."""
 
     def add(self, to: Destinations, parts: Sequence[bytes], size: int, asks: object = None) -> None:
@@ -102,7 +102,7 @@ class _Answers:
         self._sink = sink
 
     def published(self, batch: PublishBatch) -> None:
-        cast("Batch", batch).failures = errors_through_bytes(batch.failures)
+        cast("ProducerBatch", batch).failures = errors_through_bytes(batch.failures)
         self._sink.published(batch)
 
 

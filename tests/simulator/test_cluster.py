@@ -20,7 +20,7 @@ from kernel.log.format import entry as entries
 from kernel.log.journal import Journal
 from kernel.log.reading.read import ReadJob
 from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
-from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, Message, Snapshot
+from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, RaftMessage, Snapshot
 from kernel.requests.publish_part import Part
 from kernel.store.snapshots.transfer import GONE
 from tests.simulator.cluster import Cluster, Node, Trouble
@@ -364,13 +364,15 @@ async def test_a_snapshot_takes_nothing_away_that_the_log_has_beyond_it(cluster:
     last, term = log.last_index, core.term
     # Three entries are acknowledged here before their commit is known; then an offer comes late.
     new = [Entry(term, last + number, NORMAL, GONE) for number in (1, 2, 3)]
-    append = Message(APPEND, leader.number, node.number, term, log.last_term, last, log.committed)
+    append = RaftMessage(
+        APPEND, leader.number, node.number, term, log.last_term, last, log.committed
+    )
     append.entries = new
     consensus = node.opened.store.consensus
     consensus.receive(GROUP, append)
     await node.opened.store.flushed()
     snapshot = Snapshot(last + 2, term, core.tracker.members, "snapshots/late")
-    offer = Message(SNAPSHOT, leader.number, node.number, term, snapshot=snapshot)
+    offer = RaftMessage(SNAPSHOT, leader.number, node.number, term, snapshot=snapshot)
     consensus.receive(GROUP, offer)
     await asyncio.sleep(0.3)
     assert log.committed == last + 2

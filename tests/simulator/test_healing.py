@@ -14,7 +14,7 @@ from kernel.log.errors import JournalDamaged, RecordDamaged, RecordUnread
 from kernel.log.format.checkpoint import Checkpoint
 from kernel.log.format.files import locations_name
 from kernel.raft.members.configuration import ADD_LEARNER, REMOVE, Change
-from kernel.raft.messages import PREVOTE, VOTE, Membership, Message
+from kernel.raft.messages import PREVOTE, VOTE, Membership, RaftMessage
 from kernel.store.entry_reader import PAUSES_SECONDS
 from kernel.store.raft_groups.healing import Healing
 from kernel.store.recovery.damage import Others
@@ -56,13 +56,13 @@ def spoil_early(node: Node) -> None:
     node.disk.spoil(segments(node)[0], 4096 + 8_000)
 
 
-def watched(node: Node) -> list[Message]:
+def watched(node: Node) -> list[RaftMessage]:
     """Every message that the node sends from its next start on."""
-    sent: list[Message] = []
+    sent: list[RaftMessage] = []
     wires = node.wires
     inner = wires.send
 
-    def send(group: int, message: Message) -> None:
+    def send(group: int, message: RaftMessage) -> None:
         if group == GROUP:
             sent.append(message)
         inner(group, message)
@@ -190,7 +190,7 @@ def test_a_candidate_that_loses_does_not_hide_the_leader(kind: int) -> None:
         flip_early(hurt)
         await hurt.start()
         term = leader.member(GROUP).core.term
-        campaigns = Message(kind, other.number, hurt.number, term + 1, log_term=1, index=1)
+        campaigns = RaftMessage(kind, other.number, hurt.number, term + 1, log_term=1, index=1)
         hurt.opened.store.consensus.receive(GROUP, campaigns)
         await cluster.until(lambda: is_healed(hurt))
         voted = hurt.opened.store.journal.hard_state(GROUP).term
@@ -495,6 +495,6 @@ async def test_a_replica_that_knows_no_member_votes_for_nobody(cluster: Cluster)
     await new.start()
     core = new.member(GROUP).core
     for kind in (PREVOTE, VOTE):
-        core.step(Message(kind, 1, 4, 90, log_term=80, index=1_000))
+        core.step(RaftMessage(kind, 1, 4, 90, log_term=80, index=1_000))
         assert not core.vote
         assert not core.after_sync

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from kernel.common.ids import RaftGroup
-from kernel.raft.messages import PREVOTE, VOTE, Message
+from kernel.raft.messages import PREVOTE, VOTE, RaftMessage
 from kernel.store.raft_groups.quiescence import BEATS, LEVEL_TICKS
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.test_cluster import GROUP, Publisher, bodies_at, clustered, level
@@ -38,7 +38,7 @@ def counted(cluster: Cluster) -> Counter[tuple[int, int]]:
     found: Counter[tuple[int, int]] = Counter()
     send = cluster.network.send
 
-    def counting(sender: int, group: int, message: Message) -> None:
+    def counting(sender: int, group: int, message: RaftMessage) -> None:
         found[group, message.kind] += 1
         send(sender, group, message)
 
@@ -139,7 +139,7 @@ async def test_who_is_woken_by_a_stranger_asks_its_leader_and_campaigns_not(
     term = leader.member(GROUP).core.term
     one, two = (node for node in cluster.running() if node is not leader)
     sent = counted(cluster)
-    stranger = Message(PREVOTE, one.number, two.number, term + 1)
+    stranger = RaftMessage(PREVOTE, one.number, two.number, term + 1)
     two.opened.store.consensus.receive(GROUP, stranger)
     assert not quiesces(two)
     await asyncio.sleep(5 * TICK_S)

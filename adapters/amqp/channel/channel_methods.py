@@ -1,8 +1,8 @@
 """What the methods of an open channel do.
 
 `ChannelMethods` does what `lifecycle.CHANNEL_STEPS` allows. A handler whose step waits is a
-coroutine that returns the answer; the others answer through `Port.send`. Handlers raise AmqpError
-(soft: the channel closes) or KernelError.
+coroutine that returns the answer; the others answer through `ChannelPort.send`. Handlers raise
+AmqpError (soft: the channel closes) or KernelError.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from adapters.amqp.channel.committing import Committer
 from adapters.amqp.channel.confirms import Confirms
 from adapters.amqp.channel.direct_reply import DirectReplies
-from adapters.amqp.channel.open_channel import Link
+from adapters.amqp.channel.open_channel import ChannelLink
 from adapters.amqp.channel.revoking import may_stay, withdrawn
-from adapters.amqp.channel.transaction import Transaction, next_mode
+from adapters.amqp.channel.transaction import ChannelTransaction, next_mode
 from adapters.amqp.codec import spec
 from adapters.amqp.codec.fields import integer_of
 from adapters.amqp.errors import (
@@ -44,8 +44,8 @@ from metering.counters import measure_slots
 if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
     from adapters.amqp.channel.consuming import Consumers
-    from adapters.amqp.channel.open_channel import Channel, Port
-    from adapters.amqp.channel.publishing import Publisher
+    from adapters.amqp.channel.open_channel import Channel, ChannelPort
+    from adapters.amqp.channel.publishing import ChannelPublisher
     from adapters.amqp.channel.transaction import Delivered
     from adapters.amqp.codec.method_base import Method
     from adapters.amqp.environment import Environment
@@ -70,8 +70,8 @@ class ChannelMethods:
         environment: Environment,
         caller: Caller,
         consumers: Consumers,
-        publisher: Publisher,
-        port: Port,
+        publisher: ChannelPublisher,
+        port: ChannelPort,
     ) -> None:
         self._client = environment.client
         self._declarations = environment.declarations
@@ -157,7 +157,7 @@ class ChannelMethods:
         """Hold publishes and settlements back until they are committed, from now on."""
         channel.mode = next_mode(channel.mode, method)
         if channel.transaction is None:
-            channel.transaction = Transaction(self._room)
+            channel.transaction = ChannelTransaction(self._room)
         self._port.send(channel.number, spec.TxSelectOk())
 
     async def on_tx_commit(self, channel: Channel, method: spec.TxCommit) -> Method:
@@ -207,7 +207,7 @@ class ChannelMethods:
         if topic.options.kind is TopicKind.STREAM and method.arguments.get("x-stream-offset"):
             raise AmqpError(NOT_IMPLEMENTED, "x-stream-offset is not served")
         timeout_ms = consumer_timeout_ms(method.arguments, topic)
-        link = Link(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
+        link = ChannelLink(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
         link.tells_attempt = is_quorum(topic)
         link.consumer = await self._attach(link, topic, priority, is_exclusive=method.exclusive)
         if not is_reply_address(queue):
@@ -227,7 +227,7 @@ class ChannelMethods:
         return spec.BasicConsumeOk(tag)
 
     async def _attach(
-        self, link: Link, topic: TopicInfo, priority: int, *, is_exclusive: bool
+        self, link: ChannelLink, topic: TopicInfo, priority: int, *, is_exclusive: bool
     ) -> Consumer:
         wanted = ConsumerSpec(
             topic=topic,

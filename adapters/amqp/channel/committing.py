@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
     from adapters.amqp.channel.consuming import Consumers
     from adapters.amqp.channel.open_channel import Channel
-    from adapters.amqp.channel.publishing import Publisher, Routed
-    from adapters.amqp.channel.transaction import Message, Transaction
+    from adapters.amqp.channel.publishing import ChannelPublisher, Routed
+    from adapters.amqp.channel.transaction import BufferedMessage, ChannelTransaction
     from adapters.amqp.codec.method_base import Method
     from adapters.amqp.environment import Environment
     from kernel.api.client import Consumer, Settlement
@@ -39,7 +39,7 @@ class Committer:
         self,
         environment: Environment,
         caller: Caller,
-        publisher: Publisher,
+        publisher: ChannelPublisher,
         consumers: Consumers,
     ) -> None:
         self._client = environment.client
@@ -49,7 +49,7 @@ class Committer:
         self._publisher = publisher
         self._consumers = consumers
 
-    async def commit(self, channel: Channel, transaction: Transaction) -> Method:
+    async def commit(self, channel: Channel, transaction: ChannelTransaction) -> Method:
         """Carry it out and empty it; the answer. Raises AmqpError: what is still in it has not been
         done, or (541) nobody knows.
         """
@@ -66,7 +66,7 @@ class Committer:
         self._counters.commits += 1
         return spec.TxCommitOk()
 
-    async def _routed(self, messages: list[Message]) -> list[Routed]:
+    async def _routed(self, messages: list[BufferedMessage]) -> list[Routed]:
         """Where each message goes by what is declared now. Raises AmqpError 403, 404."""
         for _ in range(LOAD_ATTEMPTS_MAX):
             self._publisher.begin_chunk()
@@ -81,7 +81,7 @@ class Committer:
         raise AmqpError(INTERNAL_ERROR, "names could not be loaded")
 
 
-def _settlements(transaction: Transaction) -> list[atomic.Settle]:
+def _settlements(transaction: ChannelTransaction) -> list[atomic.Settle]:
     """Of each consumer and way of settling one."""
     found: dict[tuple[Consumer, Settlement], list[int]] = {}
     for how, deliveries in transaction.settlements:

@@ -2,8 +2,8 @@
 
 A *link* is one AMQP consumer: a consumer tag on a channel, and behind it the kernel's consumer.
 
-Credit. A link's kernel consumer may be handed as many messages as its credit says. `Link.room` is
-the credit it should have now:
+Credit. A link's kernel consumer may be handed as many messages as its credit says.
+`ChannelLink.room` is the credit it should have now:
 
     prefetch left of the link, and of the channel where qos was global       (none for no-ack)
     but not more than fits DELIVERY_BYTES_WINDOW, by the size of its last messages
@@ -11,7 +11,8 @@ the credit it should have now:
 
 `Consumers.replenish` grants the difference, never from inside a delivery: the kernel may deliver
 from inside `grant`, and a long queue would become a deep recursion. A link that has more than half
-of its limit left (`Link.low`) is not looked at: with very many queues that is nearly every one.
+of its limit left (`ChannelLink.low`) is not looked at: with very many queues that is nearly every
+one.
 
 Settling. Acks of a chunk are collected per kernel consumer and settled in one call. An ack needs no
 answer; it is on disk within 5 ms (kernel.api.client) and may be forgotten by a crash, when the
@@ -25,9 +26,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, cast
 
 from adapters.amqp.channel.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
-from adapters.amqp.channel.open_channel import Link
+from adapters.amqp.channel.open_channel import ChannelLink
 from adapters.amqp.channel.patience import Patiences
-from adapters.amqp.channel.shape import NO_HEAD, SHAPELESS, Shape
+from adapters.amqp.channel.shape import NO_HEAD, SHAPELESS, ChannelShape
 from adapters.amqp.codec.frames import (
     CLASS_BASIC,
     ENVELOPE_BYTES,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from adapters.amqp.channel.open_channel import Channel
-    from adapters.amqp.environment import Environment, Host
+    from adapters.amqp.environment import AmqpHost, Environment
     from kernel.api.client import Consumer, Deliveries
 
 _DELIVER_KEY: Final = CLASS_BASIC << 16 | 60
@@ -82,26 +83,26 @@ _MANY: Final = 8
 class Consumers:
     """The receiving side of one connection. `kernel.api.client.ConsumerSink` and `SettleSink`."""
 
-    def __init__(self, environment: Environment, host: Host, frame_max: int) -> None:
+    def __init__(self, environment: Environment, host: AmqpHost, frame_max: int) -> None:
         self._environment = environment
         self._client = environment.client
         self._counters = environment.counters
         self._host = host
         self._room = frame_max - ENVELOPE_BYTES
         self._acks: dict[Consumer, list[int]] = {}
-        self._thirsty: dict[Link, None] = {}
+        self._thirsty: dict[ChannelLink, None] = {}
         """Links whose credit may have to change, at the end of this turn."""
         self._is_writing_paused = False
         self.releases_in_flight = 0
         self.patiences = Patiences()
-        self._ended: list[Link] = []
+        self._ended: list[ChannelLink] = []
         """Links that the kernel has ended and the client has not heard of."""
 
     # --- Deliveries -------------------------------------------------------------------------
 
     def deliver(self, consumer: Consumer, deliveries: Deliveries) -> None:
         """Messages for a link. A hot loop: about 1 us a message."""
-        link: Link = consumer.tag  # type: ignore[assignment]  # `attach` was told so
+        link: ChannelLink = consumer.tag  # type: ignore[assignment]  # `attach` was told so
         offsets = deliveries.offsets
         slots = deliveries.slots
         if link.consumer is None:
@@ -157,7 +158,7 @@ class Consumers:
             link.counter.count(count, size, units)
         self._host.write_soon()
 
-    def _deliver_odd(self, link: Link, slot: bytes, attempt: int, tag: int) -> Shape:
+    def _deliver_odd(self, link: ChannelLink, slot: bytes, attempt: int, tag: int) -> ChannelShape:
         """A message unlike the last one of its link; the shape of those that are like it."""
         if slot[1] == _ORIGIN and attempt == 1 and not slot[3] & _DEAD_LETTER:
             body_bytes, native_bytes, ext_bytes = _UNPACK_LENGTHS(slot, LENGTHS_AT)
@@ -186,7 +187,7 @@ class Consumers:
             start = _BODY_START(FRAME_END, 3, number, body_bytes)
             between = b"".join((_REDELIVERED[attempt > 1], route, header, block, start))
             out += (before, _PACK_TAG(tag), between, body, _END)
-            return Shape(head, native, native_at, body_at, before, between)
+            return ChannelShape(head, native, native_at, body_at, before, between)
         out += (before, _PACK_TAG(tag), _REDELIVERED[attempt > 1], route, header, block, _END)
         self._append_body(out, number, body)
         return SHAPELESS
@@ -198,7 +199,9 @@ class Consumers:
             piece = body[at : at + room]
             out += (HEAD.pack(3, number, len(piece)), piece, _END)
 
-    def _within_channel_limit(self, link: Link, consumer: Consumer, offsets: Sequence[int]) -> int:
+    def _within_channel_limit(
+        self, link: ChannelLink, consumer: Consumer, offsets: Sequence[int]
+    ) -> int:
         """How many of the messages the channel may still have; gives the others back.
 
         Several links of one channel share its limit, and each was granted all of it, since only
@@ -248,7 +251,7 @@ class Consumers:
 
     # --- Credit -----------------------------------------------------------------------------
 
-    def thirsty(self, link: Link) -> None:
+    def thirsty(self, link: ChannelLink) -> None:
         """The link's credit may have to change."""
         self._thirsty[link] = None
         self._host.write_soon()
@@ -388,7 +391,7 @@ class Consumers:
     def _freed(self, consumer: Consumer, count: int) -> None:
         """So many deliveries of a consumer are no longer unacknowledged."""
         link = consumer.tag
-        if isinstance(link, Link):
+        if isinstance(link, ChannelLink):
             link.unacked -= count
             if link.channel.limit is not None:
                 self._thirsty.update(dict.fromkeys(link.channel.links.values()))
@@ -408,7 +411,7 @@ class Consumers:
     def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
         """The kernel ended a consumer: its queue is gone, or its session."""
         link = consumer.tag
-        if isinstance(link, Link):
+        if isinstance(link, ChannelLink):
             link.consumer = None
             self._ended.append(link)
             self._host.write_soon()

@@ -1,4 +1,4 @@
-"""The state of one channel (`Channel`) and of its consumers (`Link`).
+"""The state of one channel (`Channel`) and of its consumers (`ChannelLink`).
 
 What the methods of an open channel do is in `channel_methods`.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from adapters.amqp.channel.confirms import Confirms
 from adapters.amqp.channel.shape import SHAPELESS
-from adapters.amqp.channel.transaction import Mode, Transaction
+from adapters.amqp.channel.transaction import ChannelTransaction, Mode
 from adapters.amqp.codec.frames import FRAME_HEADER
 from adapters.amqp.codec.methods import short_string
 from adapters.amqp.errors import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernel.api.model import TopicInfo
 
 
-class Port(Protocol):
+class ChannelPort(Protocol):
     """What channels ask of their connection."""
 
     def send(self, number: int, method: Method) -> None:
@@ -70,7 +70,7 @@ class Channel:
         "unacked",
     )
 
-    def __init__(self, number: int, port: Port) -> None:
+    def __init__(self, number: int, port: ChannelPort) -> None:
         self.number = number
         self._port = port
         self.state = ChannelState.OPEN
@@ -79,7 +79,7 @@ class Channel:
         self.confirms: Confirms | None = None
         """Set by confirm.select."""
         self.mode = Mode.PLAIN
-        self.transaction: Transaction | None = None
+        self.transaction: ChannelTransaction | None = None
         """Set by tx.select: what waits for the next commit."""
         self.last_declared = ""
         """What an empty queue name means."""
@@ -87,8 +87,8 @@ class Channel:
         """Limit of each consumer made from now on; 0: PREFETCH_UNLIMITED."""
         self.limit: int | None = None
         """Limit of all consumers together (qos with global=true)."""
-        self.links: dict[str, Link] = {}
-        self.replies: Link | None = None
+        self.links: dict[str, ChannelLink] = {}
+        self.replies: ChannelLink | None = None
         """The consumer of direct replies, or a former one."""
         self.next_tag = 1
         self.unacked: dict[int, tuple[Consumer, int]] = {}
@@ -173,7 +173,7 @@ class Channel:
                 self.unacked = dict(sorted({**self.unacked, **held}.items()))
 
 
-class Link:
+class ChannelLink:
     """One AMQP consumer."""
 
     __slots__ = (

@@ -15,7 +15,7 @@ from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
 from adapters.amqp.lifecycle import ChannelState
 
 if TYPE_CHECKING:
-    from adapters.amqp.channel.open_channel import Channel, Link
+    from adapters.amqp.channel.open_channel import Channel, ChannelLink
 
 STEPS: Final = 60
 """Looks that are remembered of a timeout: 30 s of precision for RabbitMQ's usual 30 minutes."""
@@ -26,7 +26,7 @@ class Patience:
 
     __slots__ = ("_late", "_looks", "link", "timeout_ms")
 
-    def __init__(self, link: Link, timeout_ms: int) -> None:
+    def __init__(self, link: ChannelLink, timeout_ms: int) -> None:
         self.link = link
         self.timeout_ms = timeout_ms
         self._looks: deque[tuple[int, int]] = deque()
@@ -61,9 +61,9 @@ class Patiences:
     """Watches the links of one connection that may hold a delivery only so long."""
 
     def __init__(self) -> None:
-        self._links: dict[Link, Patience] = {}
+        self._links: dict[ChannelLink, Patience] = {}
 
-    def watch(self, link: Link, timeout_ms: int) -> None:
+    def watch(self, link: ChannelLink, timeout_ms: int) -> None:
         """A link has begun that may hold a delivery only so long."""
         self._links[link] = Patience(link, timeout_ms)
 

@@ -1,9 +1,9 @@
 """From publish frames to the kernel: the hot half of a connection that sends.
 
-`Publisher.take` eats as many whole messages (method, header, at most one body frame) as follow one
-another in a chunk; anything else - a body in several frames, a message that straddles two reads, a
-malformed frame, a name that is not loaded - goes the long way through `Assembly`, frame by frame,
-and gives the same result.
+`ChannelPublisher.take` eats as many whole messages (method, header, at most one body frame) as
+follow one another in a chunk; anything else - a body in several frames, a message that straddles
+two reads, a malformed frame, a name that is not loaded - goes the long way through `Assembly`,
+frame by frame, and gives the same result.
 
 What a message costs is kept low by remembering: `targets` what the arguments of a publish lead to,
 `stamps` what a property block means. All messages of one read go to the kernel in one batch.
@@ -23,7 +23,7 @@ from adapters.amqp.channel.confirms import Segment
 from adapters.amqp.channel.direct_reply import block_of
 from adapters.amqp.channel.returns import Returns
 from adapters.amqp.channel.targets import Head, Target, Targets, may_be_for_nobody
-from adapters.amqp.channel.transaction import Message, Room
+from adapters.amqp.channel.transaction import BufferedMessage, TransactionRoom
 from adapters.amqp.codec import spec
 from adapters.amqp.codec.frames import (
     CLASS_BASIC,
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
     from adapters.amqp.channel.open_channel import Channel
     from adapters.amqp.channel.returns import Kept
-    from adapters.amqp.environment import Environment, Host
+    from adapters.amqp.environment import AmqpHost, Environment
     from kernel.api.client import Destinations, PublishBatch, PublishSink
 
-Routed = tuple[Message, "Destinations | None"]
+Routed = tuple[BufferedMessage, "Destinations | None"]
 """A message of a transaction, and where it goes."""
 
 METHOD_START: Final = struct.Struct(">BHII")
@@ -77,13 +77,13 @@ _LEAST: Final = 12 + 22
 """Octets of the shortest basic.publish frame's start and of the shortest header frame."""
 
 
-class Publisher:
+class ChannelPublisher:
     """The publishing side of one connection."""
 
     def __init__(
         self,
         environment: Environment,
-        host: Host,
+        host: AmqpHost,
         caller: Caller,
         sink: PublishSink,
         frame_max: int,
@@ -108,7 +108,7 @@ class Publisher:
         self._announced_bytes = 0
         self.assembled_bytes = 0
         """Of bodies that are not whole, on all channels."""
-        self.transactions = Room()
+        self.transactions = TransactionRoom()
         self.batches_in_flight = 0
         self.bytes_in_flight = 0
         self.has_published = False
@@ -395,7 +395,9 @@ class Publisher:
         body = b"".join(assembly.parts)
         block = assembly.block
         if channel.transaction is not None:
-            message = Message(assembly.target, assembly.arguments, assembly.stamp, block, body)
+            message = BufferedMessage(
+                assembly.target, assembly.arguments, assembly.stamp, block, body
+            )
             channel.transaction.publish(message)
         elif assembly.to is None:
             self._unroutable(channel, assembly.target, block, body)
@@ -412,7 +414,7 @@ class Publisher:
 
     # --- Transactions -----------------------------------------------------------------------
 
-    def route(self, message: Message) -> Destinations | None:
+    def route(self, message: BufferedMessage) -> Destinations | None:
         """Where a message goes that has waited for its commit; None: nowhere. Raises AmqpError 403,
         404, and NotLoaded.
         """

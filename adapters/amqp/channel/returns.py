@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
     from adapters.amqp.channel.open_channel import Channel
     from adapters.amqp.channel.targets import Target
-    from adapters.amqp.environment import Environment, Host
+    from adapters.amqp.environment import AmqpHost, Environment
 
 Kept = tuple["Channel", "Target", bytes, bytes]
 """Channel, target, property block and body of a message."""
@@ -29,7 +29,7 @@ class Returns:
     """Returns messages of one connection that had nowhere to go."""
 
     def __init__(
-        self, environment: Environment, host: Host, caller: Caller, frame_max: int
+        self, environment: Environment, host: AmqpHost, caller: Caller, frame_max: int
     ) -> None:
         meter = environment.meter
         self._meter = None if meter is None else meter.unroutable_counter(caller.tenant)

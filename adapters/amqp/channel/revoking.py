@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from adapters.amqp.caller import Caller
-    from adapters.amqp.channel.open_channel import Channel, Link
+    from adapters.amqp.channel.open_channel import Channel, ChannelLink
     from adapters.amqp.codec.method_base import Method
     from adapters.amqp.environment import Counters
     from adapters.amqp.handshake import ClientFeatures
@@ -72,19 +72,21 @@ def recheck(connection: RecheckedConnection, counters: Counters) -> Iterator[Non
                 _end(connection, caller, channel, link)
 
 
-def may_stay(caller: Caller, link: Link) -> bool:
+def may_stay(caller: Caller, link: ChannelLink) -> bool:
     """Whether the user may consume what a link consumes; direct replies need no right."""
     return link.topic is None or allowed(caller.rights, out_of_topic(link.queue, link.topic))
 
 
-def withdrawn(caller: Caller, link: Link) -> AmqpError:
+def withdrawn(caller: Caller, link: ChannelLink) -> AmqpError:
     """What a client is told that cannot be told of one consumer."""
     where = resource("queue", link.queue, caller.virtual_host)
     user = caller.rights.principal.name
     return AmqpError(ACCESS_REFUSED, f"access to {where} was withdrawn from user '{user}'")
 
 
-def _end(connection: RecheckedConnection, caller: Caller, channel: Channel, link: Link) -> None:
+def _end(
+    connection: RecheckedConnection, caller: Caller, channel: Channel, link: ChannelLink
+) -> None:
     if not connection.features.wants_cancel_notify:
         connection.fail(channel.number, withdrawn(caller, link))
         return

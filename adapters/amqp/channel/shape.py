@@ -8,7 +8,7 @@ NO_HEAD: Final = b"\0"
 """What no slot begins with: its first octet is the version of its format, from 1."""
 
 
-class Shape:
+class ChannelShape:
     """What the messages of a queue that were published alike, which they mostly were, have in
     common: how they are told, and how they are sent to one link.
     """
@@ -36,4 +36,4 @@ class Shape:
         """What stands between delivery tag and body."""
 
 
-SHAPELESS: Final = Shape(NO_HEAD, b"", 0, 0, b"", b"")
+SHAPELESS: Final = ChannelShape(NO_HEAD, b"", 0, 0, b"", b"")

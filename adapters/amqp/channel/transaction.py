@@ -91,7 +91,7 @@ def next_mode(mode: Mode, method: Method) -> Mode:
     return found
 
 
-class Message(NamedTuple):
+class BufferedMessage(NamedTuple):
     """A whole message that waits for the commit."""
 
     target: Target
@@ -107,7 +107,7 @@ class Message(NamedTuple):
         return HEADER_BYTES + len(self.arguments) + len(self.block) + len(self.body)
 
 
-class Room:
+class TransactionRoom:
     """Bytes that the transactions of one connection hold."""
 
     __slots__ = ("bytes",)
@@ -116,21 +116,21 @@ class Room:
         self.bytes = 0
 
 
-class Transaction:
+class ChannelTransaction:
     """What one channel holds back."""
 
     __slots__ = ("_bytes", "_room", "deliveries", "messages", "settlements")
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: TransactionRoom) -> None:
         self._room = room
         self._bytes = 0
-        self.messages: list[Message] = []
+        self.messages: list[BufferedMessage] = []
         self.settlements: list[tuple[Settlement, Delivered]] = []
         """In the order in which the client said so."""
         self.deliveries = 0
         """How many deliveries those are."""
 
-    def publish(self, message: Message) -> None:
+    def publish(self, message: BufferedMessage) -> None:
         """Hold a message back. Raises AmqpError 406 if there is no room for it."""
         size = message.size_bytes
         if len(self.messages) >= TRANSACTION_MESSAGES_MAX:

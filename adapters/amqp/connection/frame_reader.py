@@ -1,8 +1,9 @@
 """From socket reads to frames: the protocol header, then whole frames in order.
 
-The hot frames - basic.publish with its content, basic.ack - are eaten in runs by `Publisher.take`
-and `Consumers.take_acks`; every other one is handed to the connection alone. Input that is not a
-whole frame yet is kept, and so is everything behind a frame that must be awaited (`stop`).
+The hot frames - basic.publish with its content, basic.ack - are eaten in runs by
+`ChannelPublisher.take` and `Consumers.take_acks`; every other one is handed to the connection
+alone. Input that is not a whole frame yet is kept, and so is everything behind a frame that must be
+awaited (`stop`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from kernel.common.errors import KernelError, NotLoaded
 if TYPE_CHECKING:
     from adapters.amqp.channel.consuming import Consumers
     from adapters.amqp.channel.open_channel import Channel
-    from adapters.amqp.channel.publishing import Publisher
-    from adapters.amqp.environment import Host
+    from adapters.amqp.channel.publishing import ChannelPublisher
+    from adapters.amqp.environment import AmqpHost
 
 _PROTOCOL_HEADER_BYTES: Final = len(PROTOCOL_HEADER)
 _METHOD_START_BYTES: Final = 11
@@ -66,13 +67,13 @@ class FrameSink(Protocol):
 class Reader:
     """The input of one connection."""
 
-    def __init__(self, host: Host, sink: FrameSink, channels: dict[int, Channel]) -> None:
+    def __init__(self, host: AmqpHost, sink: FrameSink, channels: dict[int, Channel]) -> None:
         self._host = host
         self._sink = sink
         self._channels = channels
         self.frame_max = HANDSHAKE_FRAME_MAX
         """Largest frame taken, envelope included."""
-        self.publisher: Publisher | None = None
+        self.publisher: ChannelPublisher | None = None
         self.consumers: Consumers | None = None
         self._has_header = False
         self._is_stopped = False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from adapters.amqp.codec.method_base import Method
-    from adapters.amqp.environment import Host
+    from adapters.amqp.environment import AmqpHost
 
 
 class Operation(NamedTuple):
@@ -35,7 +35,7 @@ class Operation(NamedTuple):
     """False for nowait: the answer is dropped, an error is not."""
 
 
-class Outcome(Protocol):
+class OperationOutcome(Protocol):
     """Who hears how an operation ended: the connection."""
 
     def send(self, number: int, method: Method) -> None:
@@ -53,7 +53,7 @@ class Operations:
 
     __slots__ = ("_host", "_outcome", "_waiting", "is_running")
 
-    def __init__(self, host: Host, outcome: Outcome) -> None:
+    def __init__(self, host: AmqpHost, outcome: OperationOutcome) -> None:
         self._host = host
         self._outcome = outcome
         self._waiting: Operation | None = None

@@ -1,8 +1,8 @@
 """One connection: bytes in, bytes and calls of the kernel out; no sockets, no clocks, no tasks.
 
-The driver (`Host`) calls `receive`, `resume`, `finish_turn`, `writing_paused`, `tick` and `lost`.
-`lifecycle` has the tables of states; this file carries them out, over a `Reader` for input,
-`Operations` for what must be awaited, `Publisher` and `Consumers` for messages.
+The driver (`AmqpHost`) calls `receive`, `resume`, `finish_turn`, `writing_paused`, `tick` and
+`lost`. `lifecycle` has the tables of states; this file carries them out, over a `Reader` for input,
+`Operations` for what must be awaited, `ChannelPublisher` and `Consumers` for messages.
 
 Rules:
 
@@ -25,7 +25,7 @@ from adapters.amqp.caller import Caller
 from adapters.amqp.channel.channel_methods import ChannelMethods
 from adapters.amqp.channel.consuming import Consumers
 from adapters.amqp.channel.open_channel import Channel
-from adapters.amqp.channel.publishing import Publisher
+from adapters.amqp.channel.publishing import ChannelPublisher
 from adapters.amqp.codec import spec
 from adapters.amqp.codec.frames import (
     FRAME_BODY,
@@ -61,7 +61,7 @@ from auth.errors import AuthError
 
 if TYPE_CHECKING:
     from adapters.amqp.codec.method_base import Method
-    from adapters.amqp.environment import Environment, Host
+    from adapters.amqp.environment import AmqpHost, Environment
     from adapters.base import Rights
     from kernel.api.client import PublishBatch, Session
 
@@ -71,7 +71,7 @@ _ENDED = (ConnectionState.CLOSING, ConnectionState.REFUSED, ConnectionState.GONE
 class Connection:
     """The state machine of one connection."""
 
-    def __init__(self, environment: Environment, host: Host) -> None:
+    def __init__(self, environment: Environment, host: AmqpHost) -> None:
         self._environment = environment
         self._host = host
         self._settings = environment.settings
@@ -87,7 +87,7 @@ class Connection:
         self.caller: Caller | None = None
         self.reader = self._reader = Reader(host, self, self.channels)
         self._operations = Operations(host, self)
-        self._publisher: Publisher | None = None
+        self._publisher: ChannelPublisher | None = None
         self._consumers: Consumers | None = None
         self._methods: ChannelMethods | None = None
         self._loads = 0
@@ -105,7 +105,7 @@ class Connection:
         self._reader.receive(data)
 
     def resume(self) -> None:
-        """The operation given to `Host.run` has ended: read on."""
+        """The operation given to `AmqpHost.run` has ended: read on."""
         self._reader.resume()
 
     def begin_read(self) -> None:
@@ -330,7 +330,7 @@ class Connection:
         self.session = environment.open_session(self._host, tenant, self.features.name)
         caller = self.caller = Caller(tenant, method.virtual_host, rights, self.session)
         frame_max = self.agreement.frame_max
-        publisher = Publisher(environment, self._host, caller, self, frame_max)
+        publisher = ChannelPublisher(environment, self._host, caller, self, frame_max)
         consumers = Consumers(environment, self._host, frame_max)
         publisher.begin_chunk()
         self._methods = ChannelMethods(environment, caller, consumers, publisher, self)

@@ -52,7 +52,7 @@ from adapters.tree_rights import (
     into_topic,
     out_of_topic,
 )
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from kernel.api.client import (
     DeleteRoute,
     DeleteRouter,
@@ -76,10 +76,10 @@ if TYPE_CHECKING:
     from kernel.api.client import Client
     from kernel.common.ports import Random
 
-CONFIGURE_TOPIC: Final = permission(Action.CONFIGURE, Kind.TOPIC)
-INSPECT_TOPIC: Final = permission(Action.INSPECT, Kind.TOPIC)
-CONFIGURE_ROUTER: Final = permission(Action.CONFIGURE, Kind.ROUTER)
-INSPECT_ROUTER: Final = permission(Action.INSPECT, Kind.ROUTER)
+CONFIGURE_TOPIC: Final = permission(Action.CONFIGURE, ResourceKind.TOPIC)
+INSPECT_TOPIC: Final = permission(Action.INSPECT, ResourceKind.TOPIC)
+CONFIGURE_ROUTER: Final = permission(Action.CONFIGURE, ResourceKind.ROUTER)
+INSPECT_ROUTER: Final = permission(Action.INSPECT, ResourceKind.ROUTER)
 
 
 class Declarations:

@@ -33,14 +33,14 @@ from adapters.tree_rights import (
     into_topic,
     out_of_topic,
 )
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from kernel.api.model import TOPICS_ROUTER, Match
 
 if TYPE_CHECKING:
     from kernel.api.model import RouterInfo, TopicInfo
 
-PUBLISH_ROUTER: Final = permission(Action.PUBLISH, Kind.ROUTER)
-CONSUME_ROUTER: Final = permission(Action.CONSUME, Kind.ROUTER)
+PUBLISH_ROUTER: Final = permission(Action.PUBLISH, ResourceKind.ROUTER)
+CONSUME_ROUTER: Final = permission(Action.CONSUME, ResourceKind.ROUTER)
 
 _ANY_QUEUE: Final[tuple[Needed, ...]] = ((PUBLISH_TOPIC, ANY_TOPIC), (PUBLISH_TREE, WHOLE_TREE))
 

@@ -19,7 +19,7 @@ import structlog
 import yaml
 
 from auth.errors import AuthCode, AuthError
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT, Principal, PrincipalKind
 
 if TYPE_CHECKING:
@@ -35,13 +35,16 @@ DECISIONS_MAX: Final = 256
 """Topics whose decision a connection remembers; a full table starts anew."""
 
 _NOT_ASKED: Final = frozenset(
-    {permission(Action.CONSUME, Kind.GROUP), permission(Action.CONSUME, Kind.CLIENT)}
+    {
+        permission(Action.CONSUME, ResourceKind.GROUP),
+        permission(Action.CONSUME, ResourceKind.CLIENT),
+    }
 )
 """Plugins know no groups; and who is let in with which client id they have decided already."""
 
 _ACTIONS: Final = {
-    permission(Action.PUBLISH, Kind.TREE): "publish",
-    permission(Action.CONSUME, Kind.TREE): "subscribe",
+    permission(Action.PUBLISH, ResourceKind.TREE): "publish",
+    permission(Action.CONSUME, ResourceKind.TREE): "subscribe",
 }
 
 _log = structlog.get_logger("weir.mqtt.plugins")

@@ -23,14 +23,14 @@ from adapters.tree_rights import (
     allowed,
     out_of_topic,
 )
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 
 if TYPE_CHECKING:
     from adapters.base import Rights
     from kernel.api.model import TopicInfo
     from kernel.api.tree import Belongings
 
-USE_CLIENT: Final = permission(Action.CONSUME, Kind.CLIENT)
+USE_CLIENT: Final = permission(Action.CONSUME, ResourceKind.CLIENT)
 
 
 def may_subscribe(rights: Rights, topic_filter: TopicFilter, topic: TopicInfo | None) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from adapters.base import Rights
     from adapters.mqtt.codec.encoder import PublishFrame
     from adapters.mqtt.environment import Environment
-    from adapters.mqtt.host import Host
+    from adapters.mqtt.host import MqttHost
     from adapters.mqtt.messages.views import FrameKind, View
     from adapters.mqtt.reporting.traffic import TenantTraffic
     from adapters.mqtt.session.client_session import Session
@@ -79,7 +79,7 @@ class Inbox:
     def __init__(
         self,
         env: Environment,
-        host: Host,
+        host: MqttHost,
         session: Session,
         publisher: int,
         rights: Rights,

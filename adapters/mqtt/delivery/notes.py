@@ -35,7 +35,7 @@ LIVE_SUBSCRIPTION: Final = b"q"
 TOPIC_MEMBERSHIP: Final = b"t"
 
 
-class Progress(IntEnum):
+class DeliveryProgress(IntEnum):
     """How far a delivery has come."""
 
     AT_LEAST_ONCE = 1
@@ -50,7 +50,7 @@ class Delivery(NamedTuple):
     """A delivery of an earlier connection."""
 
     packet_id: int
-    progress: Progress
+    progress: DeliveryProgress
     queue: int
     offset: int
     uid: Uid | None = None
@@ -68,7 +68,7 @@ def released(packet_id: int) -> Change:
 
 
 def delivery(
-    packet_id: int, progress: Progress, queue: int, offset: int, uid: Uid | None = None
+    packet_id: int, progress: DeliveryProgress, queue: int, offset: int, uid: Uid | None = None
 ) -> Change:
     """A delivery has an identifier."""
     value = _DELIVERY.pack(progress, queue, offset)
@@ -99,7 +99,7 @@ def deliveries_of(notes: Mapping[bytes, bytes]) -> list[Delivery]:
             progress, queue, offset = _DELIVERY.unpack_from(value)
             uid = _UID.unpack_from(value, _DELIVERY.size) if len(value) > _DELIVERY.size else None
             packet_id = int.from_bytes(key[1:], "big")
-            found.append(Delivery(packet_id, Progress(progress), queue, offset, uid))
+            found.append(Delivery(packet_id, DeliveryProgress(progress), queue, offset, uid))
     return found
 
 

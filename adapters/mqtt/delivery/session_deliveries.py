@@ -23,7 +23,7 @@ from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.delivery import notes
 from adapters.mqtt.delivery.copies import Copies
 from adapters.mqtt.delivery.inbox import LIVE_TOKEN
-from adapters.mqtt.delivery.notes import Progress
+from adapters.mqtt.delivery.notes import DeliveryProgress
 from adapters.mqtt.limits import KEPT_IDS_MAX
 from adapters.mqtt.messages.views import View
 from adapters.mqtt.session.outbound import InFlight
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.encoder import PublishFrame
     from adapters.mqtt.delivery.inbox import Inbox
     from adapters.mqtt.environment import Environment
-    from adapters.mqtt.host import Host
+    from adapters.mqtt.host import MqttHost
     from adapters.mqtt.messages.views import FrameKind
     from adapters.mqtt.reporting.traffic import Deliveries as DeliveryCounters
     from adapters.mqtt.session.client_session import Session
@@ -101,7 +101,7 @@ class StoredDeliveries:
     def __init__(
         self,
         env: Environment,
-        host: Host,
+        host: MqttHost,
         session: Session,
         inbox: Inbox,
         subscriber: Subscriber,
@@ -147,7 +147,7 @@ class StoredDeliveries:
         """Take over what an earlier connection had in flight."""
         for each in sent:
             place = (each.queue, each.offset)
-            if each.progress is Progress.RELEASED:
+            if each.progress is DeliveryProgress.RELEASED:
                 if self._released is None:
                     self._released = set()
                 self._released.add(place)
@@ -169,7 +169,7 @@ class StoredDeliveries:
         forgotten = {
             place: each.packet_id
             for place, each in self._kept.items()
-            if each.progress is Progress.AT_LEAST_ONCE
+            if each.progress is DeliveryProgress.AT_LEAST_ONCE
         }
         for place in forgotten:
             del self._kept[place]
@@ -181,7 +181,7 @@ class StoredDeliveries:
         return [
             InFlight(each.packet_id, -each.packet_id, 2, released=True)
             for each in sent
-            if each.progress is Progress.RELEASED
+            if each.progress is DeliveryProgress.RELEASED
         ]
 
     # --- Subscriptions ----------------------------------------------------------------------
@@ -346,10 +346,10 @@ class StoredDeliveries:
         self, kept: notes.Delivery, view: View, kind: FrameKind, token: int, waited_ms: int
     ) -> None:
         """What an earlier connection sent, by its old identifier and with its old QoS."""
-        qos = 2 if kept.progress is Progress.EXACTLY_ONCE else 1
+        qos = 2 if kept.progress is DeliveryProgress.EXACTLY_ONCE else 1
         frame = view.frame(kind._replace(qos=qos), waited_ms)
         if view.qos_for(qos) != qos or not self._session.fits(frame):
-            if kept.progress is Progress.EXACTLY_ONCE:
+            if kept.progress is DeliveryProgress.EXACTLY_ONCE:
                 self._exchanges[-kept.packet_id] = kept.packet_id
                 self._session.release_kept(kept.packet_id, -kept.packet_id)
             else:
@@ -372,7 +372,7 @@ class StoredDeliveries:
             changes: list[notes.Change] = []
             for packet_id, _, token in fresh:
                 self._exchanges[token] = packet_id
-                changes.append(self._note_of(packet_id, Progress.EXACTLY_ONCE, token))
+                changes.append(self._note_of(packet_id, DeliveryProgress.EXACTLY_ONCE, token))
             self._subscriber.note(changes, lambda error: self._noted(fresh, error))
         self._host.write_soon()
 
@@ -402,7 +402,8 @@ class StoredDeliveries:
         self._session.receipts_committed(at_once)
         if noted:
             changes = [
-                self._note_of(packet_id, Progress.RELEASED, token) for packet_id, token in noted
+                self._note_of(packet_id, DeliveryProgress.RELEASED, token)
+                for packet_id, token in noted
             ]
             self._subscriber.note(changes, lambda error: self._receipts_noted(noted, error))
 
@@ -478,7 +479,7 @@ class StoredDeliveries:
         """Of a message that another queue may bring too."""
         return self._copies.uid_of(token) if self._copies is not None else None
 
-    def _note_of(self, packet_id: int, progress: Progress, token: int) -> notes.Change:
+    def _note_of(self, packet_id: int, progress: DeliveryProgress, token: int) -> notes.Change:
         return notes.delivery(packet_id, progress, *self._place(token), self._uid(token))
 
     @staticmethod
@@ -547,6 +548,8 @@ class StoredDeliveries:
         changes = dict(notes.delivered(packet_id) for packet_id in ended)
         for each in self._session.in_flight():
             if each.qos == 1 and each.token > 0:
-                key, value = self._note_of(each.packet_id, Progress.AT_LEAST_ONCE, each.token)
+                key, value = self._note_of(
+                    each.packet_id, DeliveryProgress.AT_LEAST_ONCE, each.token
+                )
                 changes[key] = value
         return list(changes.items())

@@ -19,7 +19,7 @@ from adapters.mqtt.codec.packet_types import MQTT_5, RETAIN_BIT
 from adapters.mqtt.codec.properties import hop_properties
 from adapters.mqtt.counters import Counters
 from adapters.mqtt.subscriptions.subscription import Way, combined
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +45,7 @@ BRIDGES_TOLD_MAX: Final = 100
 """Of one tenant."""
 LOAD_MINUTES: Final = (1, 5, 15)
 
-ADMINISTER_NODE: Final = permission(Action.ADMINISTER, Kind.NODE)
+ADMINISTER_NODE: Final = permission(Action.ADMINISTER, ResourceKind.NODE)
 NODE_RESOURCE: Final = "admin"
 """As the admin API asks."""
 
@@ -184,7 +184,7 @@ class FigureReader(Protocol):
         """Sends one of the figures, unless the client is behind."""
 
 
-class Figures:
+class BrokerFigures:
     """Of one adapter: what is counted, and who reads it."""
 
     def __init__(

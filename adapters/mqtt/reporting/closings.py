@@ -17,7 +17,7 @@ from adapters.refused import TEXT_CHARACTERS_MAX, Refused
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from adapters.mqtt.host import Host
+    from adapters.mqtt.host import MqttHost
     from adapters.mqtt.session.events import ConnectionClosed
     from kernel.common.ports import Clock
 
@@ -90,7 +90,7 @@ class Closings:
         """By (listener, reason), all since the start."""
         return self._refused.counts
 
-    def note(self, host: Host, client_id: str, event: ConnectionClosed) -> None:
+    def note(self, host: MqttHost, client_id: str, event: ConnectionClosed) -> None:
         """A connection has ended."""
         if event.initiator is Initiator.SERVER and event.reason_code in REASONS:
             reason = REASONS[event.reason_code]

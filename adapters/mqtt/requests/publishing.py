@@ -20,7 +20,7 @@ from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.delivery import notes
 from adapters.mqtt.delivery.system_topics import state_of
 from adapters.mqtt.messages.stored import head_of, ttl_of
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import Code, KernelError
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from adapters.base import Rights
     from adapters.mqtt.codec.packets import PublishRun
     from adapters.mqtt.environment import Environment
-    from adapters.mqtt.host import Host
+    from adapters.mqtt.host import MqttHost
     from adapters.mqtt.session.client_session import Session
     from adapters.mqtt.session.events import ConnectionClosed, PublishesReleased
     from kernel.api.client import Destinations, PublishBatch
     from kernel.api.client import Session as KernelSession
     from kernel.api.tree import Subscriber
 
-PUBLISH_TREE: Final = permission(Action.PUBLISH, Kind.TREE)
+PUBLISH_TREE: Final = permission(Action.PUBLISH, ResourceKind.TREE)
 _QOS_2: Final = 0x04
 _SEQUENCE_SHIFT: Final = 32
 
@@ -77,7 +77,7 @@ class _Sent(NamedTuple):
     """By position."""
 
 
-class Publisher:
+class SessionPublisher:
     """The publishing half of one accepted connection. `kernel.api.client.PublishSink`."""
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Publisher:
     def __init__(
         self,
         env: Environment,
-        host: Host,
+        host: MqttHost,
         session: Session,
         rights: Rights,
         subscriber: Subscriber,

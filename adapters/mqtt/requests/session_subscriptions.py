@@ -45,7 +45,7 @@ _SEND_ALWAYS: Final = 0
 _SEND_IF_NEW: Final = 1
 
 
-class Outcome(NamedTuple):
+class SubscribeOutcome(NamedTuple):
     """What has become of one filter."""
 
     code: int
@@ -180,7 +180,7 @@ class Subscriptions:
     # --- Making -----------------------------------------------------------------------------
 
     async def set_up(
-        self, wanted: Sequence[Wanted], outcomes: list[Outcome]
+        self, wanted: Sequence[Wanted], outcomes: list[SubscribeOutcome]
     ) -> dict[int, KernelError]:
         """Subscribe at the kernel, and read what is retained under the filters; which of them
         failed, by place.
@@ -270,7 +270,7 @@ class Subscriptions:
         return failed
 
     async def _with_retained(
-        self, asking: Sequence[Wanted], outcomes: list[Outcome]
+        self, asking: Sequence[Wanted], outcomes: list[SubscribeOutcome]
     ) -> dict[int, KernelError]:
         """Read what is retained under filters into their outcomes; which failed, by place."""
         failed: dict[int, KernelError] = {}

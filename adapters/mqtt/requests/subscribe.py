@@ -25,7 +25,7 @@ from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.delivery.system_topics import ROOT
 from adapters.mqtt.limits import FILTERS_TOGETHER_MAX
 from adapters.mqtt.requests.session_subscriptions import (
-    Outcome,
+    SubscribeOutcome,
     Subscriptions,
     Wanted,
     others_turn,
@@ -200,7 +200,7 @@ class Requests:
 
     async def _subscribe(self, events: Sequence[SubscribeReceived]) -> None:
         asked = [_Asked(request, event) for event in events for request in event.undecided()]
-        outcomes: list[Outcome] = []
+        outcomes: list[SubscribeOutcome] = []
         for some in sliced(asked, lambda each: each.request.text):
             if outcomes:
                 await others_turn()
@@ -221,13 +221,13 @@ class Requests:
         )
         self._served()
 
-    async def _accept(self, asked: Sequence[_Asked]) -> list[Outcome]:
+    async def _accept(self, asked: Sequence[_Asked]) -> list[SubscribeOutcome]:
         """Filters, up to where their messages may flow."""
         filters = [each.request.filter for each in asked if each.request.filter is not None]
         shared = [each.pattern for each in filters if each.share_name]
         topics = await self._subscriptions.topics(shared) if shared else {}
         room = self._env.settings.subscriptions_max - len(self._inbox.subscriptions)
-        outcomes: list[Outcome] = []
+        outcomes: list[SubscribeOutcome] = []
         wanted: list[Wanted] = []
         for place, (request, event) in enumerate(asked):
             existing = self._inbox.subscriptions.get(request.text)
@@ -248,7 +248,7 @@ class Requests:
             if not code and not may_subscribe(self._rights, parsed, topic):
                 code = ReasonCode.NOT_AUTHORIZED
             if code:
-                outcomes.append(Outcome(code))
+                outcomes.append(SubscribeOutcome(code))
                 continue
             options = options_of(request, event.subscription_identifier, event.user_properties)
             way = self._way(existing, options, topic, parsed)
@@ -256,9 +256,9 @@ class Requests:
             subscribed.topic = topic
             room -= existing is None
             wanted.append(Wanted(place, request, subscribed, existing, topic))
-            outcomes.append(Outcome(options.qos, subscribed))
+            outcomes.append(SubscribeOutcome(options.qos, subscribed))
         for place, error in (await self._subscriptions.set_up(wanted, outcomes)).items():
-            outcomes[place] = Outcome(reason_of(error))
+            outcomes[place] = SubscribeOutcome(reason_of(error))
         for each in wanted:
             if not self._may_keep(each.subscribed):
                 # Withdrawn while the kernel was awaited: a recheck may have missed it.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from adapters.base import Everyone
 from adapters.tree_rights import allowed, into_topic, out_of_topic
 from auth.errors import AuthError
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT, SignInMode, split_login
 
 from .. import errors
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from ..codec.stubs import Resource
     from ..settings import RocketmqSettings
 
-PUBLISH: Final = permission(Action.PUBLISH, Kind.TOPIC)
-CONSUME: Final = permission(Action.CONSUME, Kind.TOPIC)
-CONFIGURE: Final = permission(Action.CONFIGURE, Kind.TOPIC)
-INSPECT: Final = permission(Action.INSPECT, Kind.TOPIC)
-CONSUME_GROUP: Final = permission(Action.CONSUME, Kind.GROUP)
+PUBLISH: Final = permission(Action.PUBLISH, ResourceKind.TOPIC)
+CONSUME: Final = permission(Action.CONSUME, ResourceKind.TOPIC)
+CONFIGURE: Final = permission(Action.CONFIGURE, ResourceKind.TOPIC)
+INSPECT: Final = permission(Action.INSPECT, ResourceKind.TOPIC)
+CONSUME_GROUP: Final = permission(Action.CONSUME, ResourceKind.GROUP)
 
 CLIENT_ID: Final = "x-mq-client-id"
 NAMESPACE: Final = "x-mq-namespace"

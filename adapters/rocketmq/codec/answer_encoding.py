@@ -93,7 +93,7 @@ def common_status(errors: Sequence[RocketmqError | None]) -> bytes:
 # --- Routes -------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class AnswerPlace(NamedTuple):
     """Where a client reaches the broker. `scheme`: 1 IPv4, 2 IPv6, 3 a name."""
 
     scheme: int
@@ -116,7 +116,7 @@ def resource(field: int, name: Name) -> bytes:
     return block(field, text(1, name.namespace) + text(2, name.name))
 
 
-def broker(name: str, place: Place) -> bytes:
+def broker(name: str, place: AnswerPlace) -> bytes:
     """The broker of a queue. Its id is 0, the leader's: clients look for that one."""
     endpoints = number(1, place.scheme) + b"".join(
         block(2, text(1, host) + number(2, port)) for host, port in place.addresses

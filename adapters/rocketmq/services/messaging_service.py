@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from ..clients.callers import Caller
     from ..clients.registry import Extension
-    from ..codec.answer_encoding import Place
+    from ..codec.answer_encoding import AnswerPlace
     from ..codec.stubs import Endpoints, Publishing, Settings, Subscription
     from ..environment import Call, Environment, Listener
     from ..topics.ready_topics import Topic
@@ -238,7 +238,7 @@ class Service:
         broker = environment.settings.broker_name
         return routes.assignment(topic, at.name, broker, place, fifo=is_ordered)
 
-    def _place(self, caller: Caller, endpoints: Endpoints, listener: Listener) -> Place:
+    def _place(self, caller: Caller, endpoints: Endpoints, listener: Listener) -> AnswerPlace:
         """Where the caller finds its queues: here, unless it was asked to go elsewhere."""
         environment = self.environment
         key, now_ms = (caller.tenant, caller.client_id), environment.clock.monotonic_ms()

@@ -35,7 +35,7 @@ from ..messages.delivered import Writer
 from ..names import topic_name
 from ..topics.ready_topics import group_not_found
 from .filters import filter_of
-from .receiving import Consuming, asked_wait_ms, consuming, milliseconds, wait_ms_of
+from .receiving import ReceiveCall, asked_wait_ms, consuming, milliseconds, wait_ms_of
 
 if TYPE_CHECKING:
     from kernel.api.filters import MessageFilter
@@ -116,7 +116,7 @@ async def pull_message(environment: Environment, data: bytes, call: Call, store_
     wanted = filter_of(request.filter_expression)
     asked_ms = asked_wait_ms(request, settings)
     at = await consuming(environment, caller, request.message_queue.topic, request.group)
-    pull = Pull(
+    pull = PullCall(
         environment,
         at,
         _queue(at.topic, request.message_queue),
@@ -140,13 +140,13 @@ async def pull_message(environment: Environment, data: bytes, call: Call, store_
     return bool(messages)
 
 
-class Pull:
+class PullCall:
     """One look after the other at a queue, each from where the last one ended."""
 
     def __init__(
         self,
         environment: Environment,
-        at: Consuming,
+        at: ReceiveCall,
         number: int,
         offset: int,
         count: int,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..topics.ready_topics import Topic
 
 
-class Consuming(NamedTuple):
+class ReceiveCall(NamedTuple):
     """A group on a topic, on which the caller may act."""
 
     caller: Caller
@@ -69,7 +69,7 @@ class Consuming(NamedTuple):
 
 async def consuming(
     environment: Environment, caller: Caller, topic: Resource, group: Resource
-) -> Consuming:
+) -> ReceiveCall:
     """The topic and group of a request; the group need not exist.
 
     Raises RocketmqError: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, FORBIDDEN, TOPIC_NOT_FOUND.
@@ -85,7 +85,7 @@ async def consuming(
     _check_rights(caller, kernel_name, kernel_group, name.name)
     found = await environment.topics.find(tenant, kernel_name)
     caller.check_out_of(found.info)
-    return Consuming(caller, found, kernel_group, name)
+    return ReceiveCall(caller, found, kernel_group, name)
 
 
 def _check_rights(caller: Caller, topic: str, group: str, shown: str) -> None:
@@ -98,7 +98,7 @@ def _check_rights(caller: Caller, topic: str, group: str, shown: str) -> None:
 # --- What is received ---------------------------------------------------------------------------
 
 
-class Batch(NamedTuple):
+class ReceivedBatch(NamedTuple):
     """Messages leased to one client: columns of equal length."""
 
     queue: int
@@ -112,15 +112,15 @@ class Attempts:
     """What receives of ordered groups brought, by attempt id: columns without the messages."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, str, str], tuple[int, Batch]] = {}
+        self._kept: dict[tuple[int, str, str], tuple[int, ReceivedBatch]] = {}
 
-    def keep(self, key: tuple[int, str, str], batch: Batch, until_ms: int) -> None:
+    def keep(self, key: tuple[int, str, str], batch: ReceivedBatch, until_ms: int) -> None:
         """Remember until its leases are over; the oldest is forgotten first."""
         if len(self._kept) >= ATTEMPTS_KEPT_MAX:
             del self._kept[next(iter(self._kept))]
         self._kept[key] = (until_ms, batch._replace(slots=()))
 
-    def take(self, key: tuple[int, str, str], now_ms: int) -> Batch | None:
+    def take(self, key: tuple[int, str, str], now_ms: int) -> ReceivedBatch | None:
         """What that attempt brought, once."""
         until_ms, batch = self._kept.pop(key, (0, None))
         return batch if until_ms > now_ms else None
@@ -183,12 +183,12 @@ class Receives:
 
     async def _lease(
         self, spec: ReceiveSpec, attempt_id: str, now_ms: int, check: Callable[[], None]
-    ) -> Batch | None:
+    ) -> ReceivedBatch | None:
         """Messages for a client; None if none came in time."""
         is_ordered = spec.topic.groups[spec.group].ordered
         keeps = is_ordered and 0 < len(attempt_id) <= ATTEMPT_ID_CHARACTERS_MAX
         key = (spec.topic.id, spec.group, attempt_id)
-        batch: Batch | None = None
+        batch: ReceivedBatch | None = None
         if keeps:
             earlier = self._attempts.take(key, now_ms)
             batch = await self._again(spec, earlier) if earlier is not None else None
@@ -203,7 +203,7 @@ class Receives:
             self._attempts.keep(key, batch, until_ms)
         return batch
 
-    async def _again(self, spec: ReceiveSpec, earlier: Batch) -> Batch | None:
+    async def _again(self, spec: ReceiveSpec, earlier: ReceivedBatch) -> ReceivedBatch | None:
         """What is still leased of an earlier receive, leased anew for as long."""
         client = self._environment.client
         assert spec.lease_ms is not None
@@ -222,7 +222,7 @@ class Receives:
         if not held:
             return None
         attempts = earlier.attempts
-        return Batch(
+        return ReceivedBatch(
             earlier.queue,
             [earlier.offsets[place] for place in held],
             slots,
@@ -231,7 +231,7 @@ class Receives:
         )
 
     async def _write(
-        self, call: Call, at: Consuming, spec: ReceiveSpec, batch: Batch, writer: Writer
+        self, call: Call, at: ReceiveCall, spec: ReceiveSpec, batch: ReceivedBatch, writer: Writer
     ) -> None:
         """Write the answer; what cannot be written comes back to the group."""
         environment = self._environment
@@ -259,8 +259,8 @@ class Receives:
             environment.counters.delivered += written
 
 
-def _batch(deliveries: Deliveries, tokens: Sequence[bytes]) -> Batch:
-    return Batch(
+def _batch(deliveries: Deliveries, tokens: Sequence[bytes]) -> ReceivedBatch:
+    return ReceivedBatch(
         deliveries.queue, deliveries.offsets, deliveries.slots, deliveries.attempts, tokens
     )
 

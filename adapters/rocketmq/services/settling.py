@@ -31,7 +31,7 @@ from .receiving import consuming, illegal_invisible_time, milliseconds
 
 if TYPE_CHECKING:
     from ..environment import Call, Environment
-    from .receiving import Consuming
+    from .receiving import ReceiveCall
 
 
 async def ack_message(environment: Environment, data: bytes, call: Call) -> bytes:
@@ -101,14 +101,14 @@ async def forward_to_dead_letters(environment: Environment, data: bytes, call: C
     return wire.OK
 
 
-def _existing(at: Consuming) -> Consuming:
+def _existing(at: ReceiveCall) -> ReceiveCall:
     """A group that exists. Raises CONSUMER_GROUP_NOT_FOUND."""
     if at.group not in at.topic.info.groups:
         raise group_not_found(at.group)
     return at
 
 
-async def _change(environment: Environment, at: Consuming, change: LeaseChange) -> None:
+async def _change(environment: Environment, at: ReceiveCall, change: LeaseChange) -> None:
     """Change one lease. Raises INVALID_RECEIPT_HANDLE if it is over, KernelError."""
     # First: a renewal behind this change would undo it.
     environment.clients.settled(change.token)

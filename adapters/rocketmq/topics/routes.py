@@ -17,7 +17,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from ..codec import answer_encoding as wire
-from ..codec.answer_encoding import Place
+from ..codec.answer_encoding import AnswerPlace
 from ..errors import Code, RocketmqError
 from ..settings import ADDRESSES_MAX
 
@@ -39,16 +39,16 @@ PORT_MAX: Final = 65_535
 _ANYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, not bound
 
 
-def place_of(host: str, port: int) -> Place:
+def place_of(host: str, port: int) -> AnswerPlace:
     """An address as routes tell it."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return Place(DOMAIN_NAME, ((host, port),))
-    return Place(IPV4 if address.version == 4 else IPV6, ((host, port),))
+        return AnswerPlace(DOMAIN_NAME, ((host, port),))
+    return AnswerPlace(IPV4 if address.version == 4 else IPV6, ((host, port),))
 
 
-def place_named(address: str) -> Place:
+def place_named(address: str) -> AnswerPlace:
     """`host:port` or `[host]:port` as routes tell it. Raises ValueError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit():
@@ -58,8 +58,8 @@ def place_named(address: str) -> Place:
 
 
 def place_seen(
-    endpoints: Endpoints, advertised: Place | None, bound: Place, *, is_node: bool
-) -> Place:
+    endpoints: Endpoints, advertised: AnswerPlace | None, bound: AnswerPlace, *, is_node: bool
+) -> AnswerPlace:
     """Where the client that dialled `endpoints` finds the broker.
 
     `advertised`: the operator's word; `bound`: the listener's own address, for a client that does
@@ -84,10 +84,10 @@ def place_seen(
     if scheme == DOMAIN_NAME or is_node:
         # A name stands for one address; the Node client dials a list as if it were one name.
         del dialled[1:]
-    return Place(scheme, tuple(dialled))
+    return AnswerPlace(scheme, tuple(dialled))
 
 
-def route(topic: Topic, name: Name, broker_name: str, place: Place) -> bytes:
+def route(topic: Topic, name: Name, broker_name: str, place: AnswerPlace) -> bytes:
     """QueryRouteResponse. `name`: the topic as the client spells it."""
     server = wire.broker(broker_name, place)
     accepts = topic.target.accepted
@@ -96,7 +96,9 @@ def route(topic: Topic, name: Name, broker_name: str, place: Place) -> bytes:
     )
 
 
-def assignment(topic: Topic, name: Name, broker_name: str, place: Place, *, fifo: bool) -> bytes:
+def assignment(
+    topic: Topic, name: Name, broker_name: str, place: AnswerPlace, *, fifo: bool
+) -> bytes:
     """QueryAssignmentResponse, for a group that delivers in order or not."""
     server = wire.broker(broker_name, place)
     accepts = topic.target.accepted

@@ -25,7 +25,7 @@ from .. import error_codes as errors
 from .. import names
 from ..error_codes import SqsError
 from ..http import request_response as http
-from .shape_base import Field, Kind, Shape, fields_of
+from .shape_base import Field, Shape, ShapeKind, fields_of
 from .shapes import ACTIONS, Call
 
 if TYPE_CHECKING:
@@ -116,11 +116,11 @@ def _shape(shape: type[Shape], value: object) -> dict[str, object]:
 
 
 def _member(field: Field, value: object) -> object:
-    if field.kind is Kind.LIST:
+    if field.kind is ShapeKind.LIST:
         if not isinstance(value, list):
             raise SqsError(errors.SERIALIZATION, "Expected list or null")
         return [_item(field, item) for item in value if item is not None]
-    if field.kind is Kind.MAP:
+    if field.kind is ShapeKind.MAP:
         return {key: _item(field, item) for key, item in _object(value).items() if item is not None}
     return _scalar(field.kind, value)
 
@@ -138,15 +138,15 @@ def _object(value: object) -> dict[str, object]:
     raise SqsError(errors.SERIALIZATION, "Expected structure or map, or null")
 
 
-def _scalar(kind: Kind, value: object) -> object:
+def _scalar(kind: ShapeKind, value: object) -> object:
     if isinstance(value, dict):
         message = "Start of structure or map found where not expected."
         raise SqsError(errors.SERIALIZATION, message)
     if isinstance(value, list):
         raise SqsError(errors.SERIALIZATION, "Start of list found where not expected.")
-    if kind is Kind.STRING:
+    if kind is ShapeKind.STRING:
         return _text(value)
-    if kind is Kind.INTEGER:
+    if kind is ShapeKind.INTEGER:
         return _integer(value)
     return _blob(value)
 

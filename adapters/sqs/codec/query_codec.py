@@ -23,7 +23,7 @@ from .. import names
 from ..error_codes import SqsError
 from ..http import request_response as http
 from . import xml
-from .shape_base import Field, Kind, Shape, fields_of
+from .shape_base import Field, Shape, ShapeKind, fields_of
 from .shapes import ACTIONS, Action, Call
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ INDEX_DIGITS_MAX = 6
 XML_CONTENT_TYPE = b"text/xml"
 JSON_CONTENT_TYPE = b"application/json"
 _JSON_ENCODER = msgspec.json.Encoder()
-_CONTAINERS = frozenset({Kind.LIST, Kind.MAP})
+_CONTAINERS = frozenset({ShapeKind.LIST, ShapeKind.MAP})
 
 
 class _Node:
@@ -165,16 +165,16 @@ def _shape(shape: type[Shape], node: _Node) -> dict[str, object]:
         value = None if child is None else _member(field, child)
         if value is not None:
             members[field.json_name] = value
-        elif field.kind is Kind.LIST and field.required:
+        elif field.kind is ShapeKind.LIST and field.required:
             # An empty list cannot be told from none; the check of the list says which error.
             members[field.json_name] = []
     return members
 
 
 def _member(field: Field, node: _Node) -> object:
-    if field.kind is Kind.LIST:
+    if field.kind is ShapeKind.LIST:
         return [_item(field, item) for item in _elements(node)]
-    if field.kind is Kind.MAP:
+    if field.kind is ShapeKind.MAP:
         return dict(_entry(field, item) for item in _elements(node))
     return _scalar(field.kind, field.query_name, node)
 
@@ -206,9 +206,9 @@ def _elements(node: _Node) -> list[_Node]:
     return [child for _, child in numbered]
 
 
-def _scalar(kind: Kind, name: str, node: _Node) -> str | None:
+def _scalar(kind: ShapeKind, name: str, node: _Node) -> str | None:
     text = node.value
-    if kind is Kind.INTEGER and text is not None:
+    if kind is ShapeKind.INTEGER and text is not None:
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
             raise errors.invalid_parameter(text, name, "Must be an integer.")
@@ -233,9 +233,9 @@ def _render(shape: Shape) -> dict[str, object]:
         value = getattr(shape, field.attribute)
         if value is None or (not value and field.kind in _CONTAINERS and not field.required):
             continue
-        if field.kind is Kind.LIST:
+        if field.kind is ShapeKind.LIST:
             value = [_render(item) if isinstance(item, Shape) else item for item in value]
-        elif field.kind is Kind.MAP:
+        elif field.kind is ShapeKind.MAP:
             value = [
                 {field.key_name: key, "Value": _render(item) if isinstance(item, Shape) else item}
                 for key, item in value.items()

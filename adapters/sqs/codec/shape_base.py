@@ -41,7 +41,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=wi
     """Base of the table. `gc=False`: shapes are trees of plain values, they form no cycles."""
 
 
-class Kind(Enum):
+class ShapeKind(Enum):
     """Type of a field, or of the elements of a list or map."""
 
     STRING = str
@@ -61,16 +61,16 @@ class Field:
     json_name: str
     query_name: str
     required: bool
-    kind: Kind
+    kind: ShapeKind
     key_name: str
-    item: Kind | None
+    item: ShapeKind | None
     item_shape: type[Shape] | None
 
 
-def _kind_of(annotation: object) -> tuple[Kind, type[Shape] | None]:
+def _kind_of(annotation: object) -> tuple[ShapeKind, type[Shape] | None]:
     if isinstance(annotation, type) and issubclass(annotation, Shape):
-        return Kind.SHAPE, annotation
-    return Kind(annotation), None
+        return ShapeKind.SHAPE, annotation
+    return ShapeKind(annotation), None
 
 
 def _field(info: msgspec.structs.FieldInfo, annotation: object) -> Field:

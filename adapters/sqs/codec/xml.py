@@ -17,7 +17,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING
 
-from .shape_base import Field, Kind, Shape, fields_of
+from .shape_base import Field, Shape, ShapeKind, fields_of
 
 if TYPE_CHECKING:
     from ..error_codes import SqsError
@@ -70,10 +70,10 @@ def _write_shape(parts: list[str], shape: Shape) -> None:
         name = field.query_name
         if value is None:
             continue
-        if field.kind is Kind.LIST:
+        if field.kind is ShapeKind.LIST:
             for item in value:
                 _write_item(parts, name, item)
-        elif field.kind is Kind.MAP:
+        elif field.kind is ShapeKind.MAP:
             _write_map(parts, field, value)
         else:
             _write_item(parts, name, value)

@@ -11,7 +11,7 @@ from ...common.limits import RESULTS_KEPT_MS
 from ..group_state.state import ClientResults, GroupState, Section
 
 
-class Clients:
+class ClientTable:
     """The remembered results of one Raft group, by (client, epoch)."""
 
     def __init__(self, state: GroupState) -> None:

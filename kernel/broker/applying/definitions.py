@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from ...api.model import GroupOptions, QueueRef, RouterInfo, Start, TopicInfo
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup, queue_id
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..group_state.state import GroupState, QueueState, RouterState, Section, TopicState
 from ..index.features import U32_MAX
 from ..log_commands import commands
@@ -225,11 +225,11 @@ class Definitions:
         return True
 
 
-def _joining(queue: QueueState, options: GroupOptions) -> Progress:
+def _joining(queue: QueueState, options: GroupOptions) -> GroupProgress:
     """Progress of a group that joins: what nobody needs any more counts as acked by it."""
     if options.start is Start.LATEST:
-        return Progress(queue.index.tail)
-    progress = Progress(max(queue.trimmed, queue.index.head))
+        return GroupProgress(queue.index.tail)
+    progress = GroupProgress(max(queue.trimmed, queue.index.head))
     at = progress.floor
     for start, end in queue.needed():
         progress.ack(at, start)

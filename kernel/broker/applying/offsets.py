@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ...api.model import TopicKind
 from ...common.errors import Code, KernelError
 from ...common.ids import Offset
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..group_state.state import GroupState, QueueState, Section
 from ..index.features import Feature
 from ..log_commands import commands
@@ -88,7 +88,7 @@ class Offsets:
             return KernelError(Code.IN_USE, f"group {name} has leased messages")
         first = max(queue.trimmed, queue.index.head)
         offset = Offset(min(max(command.offset, first), queue.index.tail))
-        progress = Progress(offset)
+        progress = GroupProgress(offset)
         progress.used_ms = state.time_ms
         progress.expired = known.expired
         for recalled in sorted(queue.recalled):

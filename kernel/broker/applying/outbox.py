@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...api.model import DeadLetter, Reason, TopicKind
 from ...common.ids import LogIndex, Offset
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..group_state.state import GroupState, OutboxItem, QueueState, Section
 from ..index.run_page import sent_ms
 from ..log_commands import commands
@@ -36,7 +36,7 @@ class Outbox:
         queue: QueueState,
         name: str,
         target: DeadLetter,
-        progress: Progress,
+        progress: GroupProgress,
         start: int,
         stop: int,
         reason: Reason,

@@ -21,7 +21,7 @@ from ...api.tree import anothers, belongs_to
 from ...common.errors import Code, KernelError
 from ...common.ids import INDEX_BIT, LogIndex, RaftGroup, TopicId
 from ...common.limits import NOTES_MAX, SUBSCRIPTIONS_MAX
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..group_state.retained import RetainedMessage
 from ..group_state.state import INDEX_GROUPS, GroupState, QueueState, Section, TopicState
 from ..group_state.tree_state import (
@@ -86,7 +86,7 @@ class Subscribers:
         if progress is None:
             if state.cut is not None:
                 state.cut.save_queue(queue.id, "")
-            progress = queue.groups[command.group] = Progress(queue.index.tail)
+            progress = queue.groups[command.group] = GroupProgress(queue.index.tail)
             progress.set_mark(0, queue.index.tail + command.ahead)
             progress.used_ms = state.time_ms
         elif state.cut is not None:
@@ -348,7 +348,7 @@ def _not_whose(
     )
 
 
-def _may_leave(progress: Progress, command: tree.LeaveIndex) -> bool:
+def _may_leave(progress: GroupProgress, command: tree.LeaveIndex) -> bool:
     """Whether who leaves is who joined last."""
     if command.member is None:
         return not command.epoch or progress.joined <= command.epoch

@@ -9,7 +9,7 @@ from ...api.client import ConsumerSink, ConsumerSpec, Settlement
 from ...api.model import QueueRef, Reason
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..group_state.state import QueueState
 from .ready import Ready
 
@@ -204,7 +204,7 @@ def check_exclusive(
         raise KernelError(Code.LOCKED, f"topic {name} has consumers: none can be exclusive")
 
 
-def offsets_held(consumers: Sequence[DispatchedConsumer], progress: Progress) -> list[int]:
+def offsets_held(consumers: Sequence[DispatchedConsumer], progress: GroupProgress) -> list[int]:
     """Offsets that these consumers, or timed leases, hold."""
     held = {each for consumer in consumers for each in consumer.held}
     held.update(offset for offset, lease, _ in progress.kept() if lease)

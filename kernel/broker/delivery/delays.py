@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from ...api.client import LeaseVerb
 from ...api.message import TTL_AT_ONCE
 from ...api.model import Reason
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..group_state.state import QueueState
 from ..index.features import Feature
 from ..index.run_page import Run
@@ -51,7 +51,7 @@ class Timekeeper:
     def __init__(
         self,
         queue: QueueState,
-        progress: Progress,
+        progress: GroupProgress,
         ready: Ready,
         now_ms: Callable[[], int],
         wake: Callable[[int], Callable[[], None]],
@@ -67,7 +67,7 @@ class Timekeeper:
         self._wake = wake
         self._drop = drop
         self._leases = Buckets()
-        """When what a lease or delay in the log keeps back is due; see `Progress.kept`."""
+        """When what a lease or delay in the log keeps back is due; see `GroupProgress.kept`."""
         self._delays = Buckets()
         """When what `Ready` withholds is due."""
         self._wake_at_ms: int | None = None

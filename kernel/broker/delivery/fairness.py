@@ -28,7 +28,7 @@ from .ordering import Waiting
 
 if TYPE_CHECKING:
     from ...api.client import ConsumerSpec
-    from ..group_state.progress import Progress
+    from ..group_state.progress import GroupProgress
     from ..group_state.state import QueueState
     from .delays import Timekeeper
     from .in_order import Fresh
@@ -110,7 +110,7 @@ class Fairness:
     def __init__(
         self,
         queue: QueueState,
-        progress: Progress,
+        progress: GroupProgress,
         ready: Ready,
         time: Timekeeper,
         fresh: Fresh,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...api.client import ConsumerSpec
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..group_state.state import QueueState
 from ..index.features import Feature
 from ..index.run_page import Run
@@ -45,7 +45,7 @@ class InOrder:
     def __init__(
         self,
         queue: QueueState,
-        progress: Progress,
+        progress: GroupProgress,
         ready: Ready,
         time: Timekeeper,
         fresh: Fresh,

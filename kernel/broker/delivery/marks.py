@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...common.limits import MARK_AHEAD, MARK_RENEW
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..index.run_page import Run
 from .ready import Ready
 
@@ -21,7 +21,7 @@ class Marks:
     __slots__ = ("_asked", "_progress", "_propose", "_ready")
 
     def __init__(
-        self, progress: Progress, ready: Ready, propose: Callable[[int, int], None]
+        self, progress: GroupProgress, ready: Ready, propose: Callable[[int, int], None]
     ) -> None:
         self._progress = progress
         self._ready = ready

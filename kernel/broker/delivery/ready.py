@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from ...api.model import TopicOptions
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..index.features import Feature
 from ..index.run_page import Run
 from ..index.runs import Part, RunIndex
@@ -36,7 +36,7 @@ class Ready:
         "withheld_count",
     )
 
-    def __init__(self, index: RunIndex, progress: Progress, levels: int) -> None:
+    def __init__(self, index: RunIndex, progress: GroupProgress, levels: int) -> None:
         self._index = index
         self._progress = progress
         self.levels = levels

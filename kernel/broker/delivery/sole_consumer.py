@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from ...common.limits import MARK_RENEW
 from ...log.format import entry as entries
-from ..group_state.progress import Progress
+from ..group_state.progress import GroupProgress
 from ..index.runs import Part
 from .consumers import DispatchedConsumer, Handed, ServingDispatcher
 from .dispatch_port import Entries
@@ -42,7 +42,7 @@ class SoleConsumer:
     def __init__(
         self,
         dispatcher: ServingDispatcher,
-        progress: Progress,
+        progress: GroupProgress,
         ready: Ready,
         port: Entries,
         ask_mark: Callable[[int], None],

@@ -15,7 +15,7 @@ from ...common.ids import Offset, QueueId, is_index
 from ..index.run_page import YoungRun
 from ..snapshots.snapshot_records import ProgressRecord, QueueRecord
 from .idle_record import IdleGroup, IdleQueue, write
-from .progress import Progress
+from .progress import GroupProgress
 from .topic_state import QueueState, TopicState
 from .topic_usage import counted_of
 
@@ -60,7 +60,7 @@ def is_plain_record(record: QueueRecord, topic: TopicState) -> bool:
     )
 
 
-def _is_complex(group: Progress | ProgressRecord) -> bool:
+def _is_complex(group: GroupProgress | ProgressRecord) -> bool:
     return bool(group.pages or group.members or group.joined)
 
 
@@ -109,9 +109,9 @@ def _packed(
 
 def unpack(packed: IdleQueue, ident: QueueId, topic: TopicState) -> QueueState:
     """The queue of a record."""
-    groups: dict[str, Progress] = {}
+    groups: dict[str, GroupProgress] = {}
     for name, (floor, marks, used_ms, expired) in packed.groups.items():
-        progress = groups[name] = Progress(floor)
+        progress = groups[name] = GroupProgress(floor)
         progress.restore_marks(marks)
         progress.used_ms = used_ms
         progress.expired = expired

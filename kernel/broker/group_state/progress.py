@@ -57,7 +57,7 @@ Held = tuple[int, list[int], int, int, int, Members, list[tuple[int, ProgressPag
 """Floor, marks, time of last use, expired, joined, members, (number, page) of every page."""
 
 
-class Progress:
+class GroupProgress:
     """Ack state of a group in a queue. `end` arguments are exclusive."""
 
     __slots__ = (
@@ -357,7 +357,7 @@ def stretches(base: int, bits: int) -> Iterator[tuple[int, int]]:
         at += ones
 
 
-def acked_by_all(others: Sequence[Progress], start: int, end: int) -> list[tuple[int, int]]:
+def acked_by_all(others: Sequence[GroupProgress], start: int, end: int) -> list[tuple[int, int]]:
     """Ranges of [start, end) that every one of `others` has acked."""
     ranges = [(start, end)]
     for progress in others:
@@ -374,7 +374,9 @@ def acked_by_all(others: Sequence[Progress], start: int, end: int) -> list[tuple
     return ranges
 
 
-def unacked_by_any(progresses: Sequence[Progress], start: int, end: int) -> list[tuple[int, int]]:
+def unacked_by_any(
+    progresses: Sequence[GroupProgress], start: int, end: int
+) -> list[tuple[int, int]]:
     """Ranges of [start, end) that at least one has not acked."""
     acked = acked_by_all(progresses, start, end)
     open_ranges: list[tuple[int, int]] = []

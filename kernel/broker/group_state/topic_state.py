@@ -18,7 +18,7 @@ from .alike import alike_groups, alike_options
 from .deduplication import Recent
 from .idle_record import IdleQueue, is_counted, read, write
 from .pending_acks import PendingAcks
-from .progress import Progress, unacked_by_any
+from .progress import GroupProgress, unacked_by_any
 from .topic_usage import NOTHING_COUNTED, Counted, TopicUsage, usage_of
 
 _STREAM = TopicKind.STREAM
@@ -168,14 +168,14 @@ class QueueState:
     __slots__ = ("groups", "id", "index", "pending_acks", "recalled", "recent", "topic", "trimmed")
 
     def __init__(
-        self, ident: QueueId, topic: TopicState, groups: dict[str, Progress] | None = None
+        self, ident: QueueId, topic: TopicState, groups: dict[str, GroupProgress] | None = None
     ) -> None:
         """`groups`: how far they are; None: nothing was ever in the queue."""
         self.id = ident
         self.topic = topic
         self.index = RunIndex()
         if groups is None:
-            groups = {name: Progress() for name in topic.groups}
+            groups = {name: GroupProgress() for name in topic.groups}
         self.groups = groups
         self.pending_acks = PendingAcks() if is_index(topic.id) else None
         """Set for the reference list of a tree pattern, which may have very many groups."""
@@ -238,7 +238,7 @@ class QueueState:
             return self.pending_acks.is_pending(offset)
         return not all(each.is_acked(offset) for each in self.groups.values())
 
-    def fail_handed_out(self, progress: Progress, level: int, mark: int) -> None:
+    def fail_handed_out(self, progress: GroupProgress, level: int, mark: int) -> None:
         """Count a failed delivery of every unacked message of a priority level below its mark."""
         single = self.topic.options.priority_max == 0
         start, end = max(progress.floor, self.index.head), min(mark, self.index.tail)

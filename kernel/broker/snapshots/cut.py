@@ -75,7 +75,7 @@ _number_of = itemgetter(0)
 """What `Progress.cut` gives."""
 
 
-class Cut:
+class SnapshotCut:
     """See the module's head. Made between two applies. `state.Saver`."""
 
     def __init__(self, state: GroupState) -> None:

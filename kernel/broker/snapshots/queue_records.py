@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ...common.ids import Offset, QueueId
 from ..group_state.deduplication import Recent
-from ..group_state.progress import LEASE_MASK, Progress, ProgressPage
+from ..group_state.progress import LEASE_MASK, GroupProgress, ProgressPage
 from ..group_state.topic_state import QueueState, TopicState
 from ..index.run_page import RunPage
 from .snapshot_records import PageRow, ProgressRecord, QueueRecord, unpack_leases
@@ -25,9 +25,9 @@ def queue_of(record: QueueRecord, topic: TopicState) -> QueueState:
     return queue
 
 
-def progress_of(record: ProgressRecord) -> Progress:
+def progress_of(record: ProgressRecord) -> GroupProgress:
     """A group's progress of a record."""
-    progress = Progress(record.floor)
+    progress = GroupProgress(record.floor)
     progress.restore_marks(record.marks)
     progress.used_ms = record.used_ms
     progress.expired = record.expired
@@ -38,7 +38,7 @@ def progress_of(record: ProgressRecord) -> Progress:
     return progress
 
 
-def restore_pages(progress: Progress, rows: Iterable[PageRow]) -> None:
+def restore_pages(progress: GroupProgress, rows: Iterable[PageRow]) -> None:
     """Take over further pages."""
     for number, acked, attempts, leased, leases in rows:
         page = ProgressPage(0)

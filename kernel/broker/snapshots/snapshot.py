@@ -27,7 +27,7 @@ from ..group_state.state import (
 from ..group_state.topic_usage import LedgerRecord, UsageRecord
 from ..group_state.usage import restore_ledger, restore_usage
 from ..index.run_page import RunPage
-from .cut import Cut
+from .cut import SnapshotCut
 from .queue_records import progress_of, queue_of, restore_pages
 from .snapshot_records import (
     FORMAT,
@@ -54,7 +54,7 @@ from .tree_snapshot import index_queue, restore_tree
 
 def dump(state: GroupState) -> Iterator[bytes]:
     """The records of a state, encoded, all before anything changes."""
-    return iter(Cut(state))
+    return iter(SnapshotCut(state))
 
 
 def load(records: Iterable[bytes]) -> GroupState:

@@ -35,7 +35,7 @@ REWRITTEN = 1
 _NO_SLOTS = bytes(4)
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """Commands of one client batch. `sequence` is unique per (session, epoch) and rising."""
 
     session: int
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     """Who asked (`kernel.api.origins`): for counting only."""
 
 
-def encode_batch(batch: Batch) -> bytes:
+def encode_batch(batch: EntryBatch) -> bytes:
     """Bytes of a batch, as it stands in an entry."""
     commands = b"".join(
         COMMAND.pack(kind, version, len(body)) + body for kind, version, body in batch.commands
@@ -84,7 +84,7 @@ def base_time_ms(entry: bytes) -> int:
     return time_ms
 
 
-def batches(entry: bytes) -> Iterator[Batch]:
+def batches(entry: bytes) -> Iterator[EntryBatch]:
     """The batches of an entry, in order."""
     _time, _version, _flags, count, slots, _payload_at = HEAD.unpack_from(entry)
     at = HEAD.size + 4 * slots
@@ -97,7 +97,7 @@ def batches(entry: bytes) -> Iterator[Batch]:
             at += COMMAND.size
             found.append((kind, version, entry[at : at + length]))
             at += length
-        yield Batch(session, epoch, sequence, found, origin)
+        yield EntryBatch(session, epoch, sequence, found, origin)
 
 
 def has_slots(entry: bytes) -> bool:

@@ -75,7 +75,7 @@ def _rows(headers: bytes) -> Iterator[tuple[int, Header]]:
         offset += header.padded
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where an entry stands in a segment."""
 
     entry: tuple[int, int, int]
@@ -93,7 +93,7 @@ class PlacesRead:
         self._disk = disk
         self._seed = seed
         self._number = segment.number
-        self.places: list[Place] | None = None
+        self.places: list[RecordPlace] | None = None
         """None: there is no whole location file."""
 
     def run(self) -> None:
@@ -101,7 +101,7 @@ class PlacesRead:
         rows = read_location_file(self._disk, self._number, self._seed)
         if rows is not None:
             self.places = [
-                Place(
+                RecordPlace(
                     (header.group, header.log_index, pack_position(self._number, offset)),
                     offset,
                     offset + header.padded,

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from ...common.ports import Disk
 from ..errors import JournalError, RecordDamaged
 from ..format.entry import has_slots, rewritten
-from ..format.location_file import Place, PlacesRead
+from ..format.location_file import PlacesRead, RecordPlace
 from ..format.record import Close, RecordType, encode_close
 from ..format.segment import HEADER_PAGE_BYTES, Segment
 from ..locations import SEGMENT_SHIFT, Locations
@@ -99,7 +99,7 @@ class RewriteJob:
             stretches = [(self._offset, self._offset + SLICE_BYTES)] if whole else []
         return SliceRead(self._disk, self._seed, self.source, stretches) if stretches else None
 
-    def _live_stretches(self, places: Sequence[Place]) -> list[tuple[int, int]]:
+    def _live_stretches(self, places: Sequence[RecordPlace]) -> list[tuple[int, int]]:
         """(begin, end) of the next live entries, with what is dead between near ones; empty if
         there are none.
         """

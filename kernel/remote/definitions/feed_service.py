@@ -51,7 +51,7 @@ RETRY_MS = 50
 """The bulk lane was full: so much later."""
 
 
-class Host(Protocol):
+class FeedHost(Protocol):
     """What the service asks of the store (`store.node.Store`)."""
 
     @property
@@ -155,7 +155,7 @@ class FeedService:
 
     methods = calls.DEFINITIONS
 
-    def __init__(self, host: Host, soon: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(self, host: FeedHost, soon: Callable[[Callable[[], None]], object]) -> None:
         """`soon(action)` calls it in a later turn of the loop."""
         self._host = host
         self._soon = soon

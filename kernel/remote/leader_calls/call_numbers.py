@@ -54,7 +54,7 @@ PREPARE = HALVES.start
 """Calls of a lane too."""
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
+class CallBatch(msgspec.Struct, frozen=True, array_like=True):
     """Head of a call that is done once, in the order of its lane (`lanes`)."""
 
     group: U16
@@ -62,7 +62,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     identity: tuple[U64, U32, U64]
 
 
-class Publish(Batch, frozen=True, array_like=True):
+class Publish(CallBatch, frozen=True, array_like=True):
     """`Leader.publish`; bodies: the slots."""
 
     runs: list[tuple[U64, U32, U16, U16]]
@@ -72,20 +72,20 @@ class Publish(Batch, frozen=True, array_like=True):
     routed: list[tuple[Name, TreeName, U32, U32, U16]] = []
 
 
-class Propose(Batch, frozen=True, array_like=True):
+class Propose(CallBatch, frozen=True, array_like=True):
     """`Leader.propose`; body: the command."""
 
     kind: U8
 
 
-class ProposeAll(Batch, frozen=True, array_like=True):
+class ProposeAll(CallBatch, frozen=True, array_like=True):
     """`Leader.propose_all`; bodies: the commands."""
 
     kinds: Annotated[list[tuple[U8, U32]], Meta(min_length=1, max_length=BATCH_COMMANDS_MAX)]
     """(type, bytes) of each."""
 
 
-class ChangeLeases(Batch, frozen=True, array_like=True):
+class ChangeLeases(CallBatch, frozen=True, array_like=True):
     """`Leader.change_leases`."""
 
     queue: U64
@@ -97,7 +97,7 @@ class ChangeLeases(Batch, frozen=True, array_like=True):
     """Of each, or nothing if all are 0 (`client.LeaseChange`)."""
 
 
-class Transact(Batch, frozen=True, array_like=True):
+class Transact(CallBatch, frozen=True, array_like=True):
     """`Leader.transact`; body: the slots."""
 
     runs: list[tuple[U64, U32, U16, U16]]
@@ -111,14 +111,14 @@ class Transact(Batch, frozen=True, array_like=True):
     """(queue, group, changes as in `ChangeLeases`) of each."""
 
 
-class Prepare(Batch, frozen=True, array_like=True):
+class Prepare(CallBatch, frozen=True, array_like=True):
     """`Leader.prepare`; body: the slot."""
 
     queue: U64
     producers: Name
 
 
-class Purge(Batch, frozen=True, array_like=True):
+class Purge(CallBatch, frozen=True, array_like=True):
     """`Leader.purge`."""
 
     queue: U64
@@ -126,7 +126,7 @@ class Purge(Batch, frozen=True, array_like=True):
     in_flight: bool
 
 
-class Figures(msgspec.Struct, frozen=True, array_like=True):
+class CallFigures(msgspec.Struct, frozen=True, array_like=True):
     """`Leader.figures`; answer: `TopicStatistics`."""
 
     group: U16

@@ -31,8 +31,8 @@ from ...requests.publish_part import Part
 from ...routing.tree_table import is_bad_name
 from .call_numbers import (
     U64,
+    CallFigures,
     ChangeLeases,
-    Figures,
     Page,
     Peek,
     Propose,
@@ -310,18 +310,18 @@ def decode_purge(payload: bytes) -> Purge:
     return head
 
 
-def encode_question(question: Figures | Peek | Span | Since) -> list[bytes]:
+def encode_question(question: CallFigures | Peek | Span | Since) -> list[bytes]:
     """A FIGURES, a PEEK, a SPAN or a SINCE."""
     return _message(question)
 
 
-_figures = msgspec.msgpack.Decoder(Figures)
+_figures = msgspec.msgpack.Decoder(CallFigures)
 _peek = msgspec.msgpack.Decoder(Peek)
 _span = msgspec.msgpack.Decoder(Span)
 _since = msgspec.msgpack.Decoder(Since)
 
 
-def decode_figures(payload: bytes) -> Figures:
+def decode_figures(payload: bytes) -> CallFigures:
     """A FIGURES."""
     head, reader = _split(payload, _figures)
     reader.end()

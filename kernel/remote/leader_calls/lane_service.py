@@ -49,10 +49,10 @@ PAGE_BYTES = 4 * 1024 * 1024
 
 PAGE_MESSAGES = 256
 
-Question = calls.Figures | calls.Peek | calls.Since | calls.Span
+Question = calls.CallFigures | calls.Peek | calls.Since | calls.Span
 
 
-class Host(Protocol):
+class LaneHost(Protocol):
     """What the service asks of the store (`store.node.Store`)."""
 
     @property
@@ -99,7 +99,7 @@ class _Gone:
 _GONE = _Gone()
 
 
-class Figures:
+class LaneFigures:
     """Counters since this process began."""
 
     __slots__ = ("batches", "over_bytes", "over_calls", "over_questions", "questions", "redirected")
@@ -177,7 +177,7 @@ class GatewayService:
 
     def __init__(
         self,
-        host: Host,
+        host: LaneHost,
         holders: Holders,
         refusal: Callable[[RaftGroup, Identity], KernelError | None],
         soon: Callable[[Callable[[], None]], object],
@@ -197,7 +197,7 @@ class GatewayService:
         self._gateways: dict[Channel, _GatewayConnection] = {}
         self._telling = False
         self._sections = Sections()
-        self.figures = Figures()
+        self.figures = LaneFigures()
 
     def add(self, section: Section) -> None:
         """Serve a section too; before the first connection."""
@@ -262,7 +262,7 @@ class GatewayService:
             leader, done = taken
             leader.publish(head.identity, part, done, head.origin)
 
-    def _has_room(self, head: calls.Batch, done: _Answer) -> bool:
+    def _has_room(self, head: calls.CallBatch, done: _Answer) -> bool:
         """Whether new messages are taken; if not, it has been answered, and its lane goes on."""
         refusal = self._may_not_store(RaftGroup(head.group), head.identity)
         if refusal is not None:
@@ -297,7 +297,7 @@ class GatewayService:
     def _batch(
         self,
         caller: _GatewayConnection,
-        head: calls.Batch,
+        head: calls.CallBatch,
         attempt: Callable[[Leader, _Answer], None],
         size: int,
         reply: Reply,
@@ -307,7 +307,7 @@ class GatewayService:
             attempt(*taken)
 
     def _take(
-        self, caller: _GatewayConnection, head: calls.Batch, size: int, reply: Reply
+        self, caller: _GatewayConnection, head: calls.CallBatch, size: int, reply: Reply
     ) -> tuple[Leader, _Answer] | None:
         """Who is to do it, and who hears of it; None if it has been refused."""
         lane = caller.lane(head.group, head.lane)
@@ -323,7 +323,7 @@ class GatewayService:
         return None
 
     def _refusal(
-        self, caller: _GatewayConnection, lane: _Lane, head: calls.Batch, size: int
+        self, caller: _GatewayConnection, lane: _Lane, head: calls.CallBatch, size: int
     ) -> KernelError | None:
         if lane.is_broken or lane.number != head.lane:
             return KernelError(Code.NOT_LEADER, "an earlier call of this lane has failed")
@@ -384,7 +384,7 @@ class GatewayService:
 async def _answer(leader: Leader, question: Question, reply: Reply) -> None:
     try:
         async with asyncio.timeout(QUESTION_SECONDS):
-            if isinstance(question, calls.Figures):
+            if isinstance(question, calls.CallFigures):
                 figures = await leader.figures(QueueId(question.queue), question.name)
                 reply(wire.encode_figures(figures))
             elif isinstance(question, calls.Span):
@@ -415,31 +415,31 @@ async def _page(leader: Leader, question: calls.Peek) -> tuple[list[tuple[Offset
     return found, len(found) >= question.messages
 
 
-def _prepare(payload: bytes) -> tuple[calls.Batch, Callable[[Leader, _Answer], None]]:
+def _prepare(payload: bytes) -> tuple[calls.CallBatch, Callable[[Leader, _Answer], None]]:
     head, slot = decode_prepare(payload)
     return head, lambda leader, done: leader.prepare(
         head.identity, head.producers, QueueId(head.queue), [slot], done
     )
 
 
-def _propose(payload: bytes) -> tuple[calls.Batch, Callable[[Leader, _Answer], None]]:
+def _propose(payload: bytes) -> tuple[calls.CallBatch, Callable[[Leader, _Answer], None]]:
     head, change = wire.decode_propose(payload)
     return head, lambda leader, done: leader.propose(change, head.identity, done)
 
 
-def _propose_all(payload: bytes) -> tuple[calls.Batch, Callable[[Leader, _Answer], None]]:
+def _propose_all(payload: bytes) -> tuple[calls.CallBatch, Callable[[Leader, _Answer], None]]:
     head, changes = wire.decode_propose_all(payload)
     return head, lambda leader, done: leader.propose_all(changes, head.identity, done)
 
 
-def _change_leases(payload: bytes) -> tuple[calls.Batch, Callable[[Leader, _Answer], None]]:
+def _change_leases(payload: bytes) -> tuple[calls.CallBatch, Callable[[Leader, _Answer], None]]:
     head, changes = wire.decode_change_leases(payload)
     return head, lambda leader, done: leader.change_leases(
         QueueId(head.queue), head.name, changes, head.identity, done, head.origin
     )
 
 
-def _purge(payload: bytes) -> tuple[calls.Batch, Callable[[Leader, _Answer], None]]:
+def _purge(payload: bytes) -> tuple[calls.CallBatch, Callable[[Leader, _Answer], None]]:
     head = wire.decode_purge(payload)
     return head, lambda leader, done: leader.purge(
         QueueId(head.queue), head.name, head.identity, done, in_flight=head.in_flight

@@ -279,7 +279,7 @@ class RemoteLeaders:
 
     async def figures(self, group: RaftGroup, queue: QueueId, name: str) -> TopicStatistics:
         """`Leader.figures` of whoever leads a group. Also raises KernelError UNAVAILABLE."""
-        parts = wire.encode_question(calls.Figures(group, queue, name))
+        parts = wire.encode_question(calls.CallFigures(group, queue, name))
         return await self.ask(group, calls.FIGURES, parts, wire.decode_statistics)
 
     async def span(self, group: RaftGroup, queue: QueueId) -> tuple[int, int]:

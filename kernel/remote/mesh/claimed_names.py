@@ -119,7 +119,7 @@ class Names:
         """
         key = tenant, name
         group = home_of_client(self._groups, tenant, name)
-        asked = wire.encode(wire.Clients(group, holds, [(tenant, name, 0)], [user]))
+        asked = wire.encode(wire.ProcessClients(group, holds, [(tenant, name, 0)], [user]))
         self._opening[key] = 0
         try:
             (epoch,) = await self._leaders.ask(group, wire.NAME, asked, partial(_epochs, 1))
@@ -136,7 +136,7 @@ class Names:
     async def drop(self, tenant: str, name: str) -> bool:
         """Have the gateway told that holds a client, whosever it is; whether one does."""
         group = home_of_client(self._groups, tenant, name)
-        asked = wire.encode(wire.Clients(group, False, [(tenant, name, 0)], drops=True))
+        asked = wire.encode(wire.ProcessClients(group, False, [(tenant, name, 0)], drops=True))
         (held,) = await self._leaders.ask(group, wire.NAME, asked, partial(_epochs, 1))
         return bool(held)
 
@@ -182,7 +182,7 @@ class Names:
             page = all_held[start : start + wire.NAMES_MAX]
             some = [(tenant, name, epoch) for (tenant, name), (epoch, _) in page]
             users = [user for _, (_, user) in page]
-            asked = wire.encode(wire.Clients(group, True, some, users))
+            asked = wire.encode(wire.ProcessClients(group, True, some, users))
             decode = partial(_epochs, len(some))
             epochs = await self._leaders.ask(group, wire.NAME, asked, decode)
             for (tenant, name, epoch), known in zip(some, epochs, strict=True):

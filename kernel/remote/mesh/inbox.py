@@ -35,7 +35,7 @@ from ..leader_calls.call_wire import WireError, decode, encode_figures
 from ..tree.tree import ClusterTree
 from . import mesh_wire as wire
 from . import served_consumers
-from .link import Inbox
+from .link import LinkInbox
 from .local_definitions import LocalDefinitions
 
 CHANGES_MAX = 256
@@ -44,7 +44,7 @@ CHANGES_MAX = 256
 Sender = tuple[int, str]
 
 
-class Process(served_consumers.Process, Protocol):
+class InboxProcess(served_consumers.ServingProcess, Protocol):
     """What is asked of the client in this process."""
 
     topology: Topology
@@ -61,12 +61,12 @@ class Process(served_consumers.Process, Protocol):
 class Inboxes:
     """Takes in what other processes send to the memory of this one."""
 
-    def __init__(self, process: Process, clock: Clock, forget_ms: int) -> None:
+    def __init__(self, process: InboxProcess, clock: Clock, forget_ms: int) -> None:
         """`forget_ms`: a sender that was not heard for so long has given its links up."""
         self._process = process
         self._clock = clock
         self._forget_ms = forget_ms
-        self._inboxes: dict[Sender, Inbox] = {}
+        self._inboxes: dict[Sender, LinkInbox] = {}
         self._late: dict[Sender, int] = {}
         """When an inbox is forgotten, of senders that cannot be reached."""
         self._loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ class Inboxes:
         sender = channel.peer.node, channel.peer.store
         inbox = self._inboxes.get(sender)
         if inbox is None or inbox.link != link:
-            inbox = self._inboxes[sender] = Inbox(link, number)
+            inbox = self._inboxes[sender] = LinkInbox(link, number)
         self._late.pop(sender, None)
         inbox.channel = channel
         if not inbox.is_new(number, heard):
@@ -128,7 +128,7 @@ class Inboxes:
                 if watch.sink is not None:
                     watch.sink.published_live(watch, slots)
 
-    def _publish(self, inbox: Inbox, number: int, head: wire.Messages, slots: bytes) -> None:
+    def _publish(self, inbox: LinkInbox, number: int, head: wire.Messages, slots: bytes) -> None:
         """Store what a frame brings, all of it or nothing."""
         part = Part(head.runs, head.lengths, [slots])
         transient, publisher = self._process.transient, self._process.publisher

@@ -49,7 +49,7 @@ class _Frame:
         self.heard = heard
 
 
-class Link:
+class MeshLink:
     """The sender's end."""
 
     def __init__(self, ident: int) -> None:
@@ -127,7 +127,7 @@ class Link:
             frame.heard(_lost())
 
 
-class Inbox:
+class LinkInbox:
     """The receiver's end of one link."""
 
     def __init__(self, link: int, first: int) -> None:

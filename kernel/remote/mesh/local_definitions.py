@@ -57,7 +57,7 @@ Reserve = Callable[[str, str, str], AbstractAsyncContextManager[None]]
 (tenant, "topic" or "router", name). Raises KernelError LOCKED, ALREADY_EXISTS, UNAVAILABLE."""
 
 
-class Host(Surroundings, Protocol):
+class DefinitionsHost(Surroundings, Protocol):
     """What is asked of the client in this process."""
 
     async def administer(self, change: Administration) -> object:
@@ -107,7 +107,7 @@ class LocalDefinitions:
 
     def __init__(
         self,
-        host: Host,
+        host: DefinitionsHost,
         transient: TransientGroup,
         topology: Topology,
         proposer: Proposer,

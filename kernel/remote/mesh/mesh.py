@@ -30,7 +30,7 @@ from ..leader_calls.leaders import RemoteLeaders
 from . import mesh_wire as wire
 from .announcing import Announcer
 from .claimed_names import Names
-from .inbox import Inboxes, Process
+from .inbox import Inboxes, InboxProcess
 from .meeting import MeetingPoint, address_of
 from .remote_consumers import RemoteConsumers
 from .remote_memory import GONE_MS, RemoteMemory
@@ -48,7 +48,7 @@ class Mesh:
 
     def __init__(
         self,
-        process: Process,
+        process: InboxProcess,
         leaders: RemoteLeaders,
         clock: Clock,
         random: Random,

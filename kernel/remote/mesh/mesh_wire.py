@@ -131,7 +131,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
     message: str
 
 
-class Figures(msgspec.Struct, frozen=True, array_like=True):
+class ProcessFigures(msgspec.Struct, frozen=True, array_like=True):
     """FIGURES."""
 
     queue: U64
@@ -147,7 +147,7 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
     name: Name
 
 
-class Clients(msgspec.Struct, frozen=True, array_like=True):
+class ProcessClients(msgspec.Struct, frozen=True, array_like=True):
     """NAME: clients whose connection the gateway has, with the epoch of each; 0: just opened, and
     to be held if `holds`. Answer: the epochs; 0: another connection has it.
     """
@@ -177,9 +177,9 @@ Conflicts = list[tuple[str, str, str]]
 announcements = msgspec.msgpack.Decoder(Announce)
 conflicts: msgspec.msgpack.Decoder[Conflicts] = msgspec.msgpack.Decoder(Conflicts)
 dones = msgspec.msgpack.Decoder(Done)
-figures = msgspec.msgpack.Decoder(Figures)
+figures = msgspec.msgpack.Decoder(ProcessFigures)
 names = msgspec.msgpack.Decoder(Named)
-several = msgspec.msgpack.Decoder(Clients)
+several = msgspec.msgpack.Decoder(ProcessClients)
 epochs = msgspec.msgpack.Decoder(list[U64])
 clients = msgspec.msgpack.Decoder(Client)
 meetings = msgspec.msgpack.Decoder(dict[str, str])

@@ -164,7 +164,7 @@ class NameRegistry:
 
     # --- Clients ----------------------------------------------------------------------------
 
-    def name(self, channel: Channel, asked: wire.Clients, reply: Reply) -> None:
+    def name(self, channel: Channel, asked: wire.ProcessClients, reply: Reply) -> None:
         """A gateway has clients' connections; answered once those who had them before have heard.
         Raises KernelError NOT_LEADER; NOT_ALLOWED, if a client just opened is another user's.
         """

@@ -51,7 +51,7 @@ from ..definitions import administration_wire
 from ..leader_calls import call_numbers as calls
 from ..leader_calls.call_wire import WireError, decode
 from . import mesh_wire as wire
-from .link import Link
+from .link import MeshLink
 from .pseudo_groups import PSEUDO_GROUPS, as_here, is_pseudo_group
 from .remote_consumer_wire import HANDED_OVER
 from .remote_consumers import RemoteConsumers
@@ -226,7 +226,7 @@ class RemoteMemory:
         remote_process = self._remote_processes.get(process)
         if remote_process is None:
             remote_process = RemoteProcess(
-                process, self._free_group(), Link(self._random.bits(63)), self.figures
+                process, self._free_group(), MeshLink(self._random.bits(63)), self.figures
             )
             self._remote_processes[process] = self._by_group[remote_process.group] = remote_process
         elif remote_process.channel is not None:

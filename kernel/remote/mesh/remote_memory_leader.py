@@ -19,7 +19,7 @@ from ...requests.leader import Done, Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
 from ..leader_calls.call_wire import decode_statistics
 from . import mesh_wire as wire
-from .link import Link
+from .link import MeshLink
 from .pseudo_groups import queue_there
 
 Ask = Callable[[int, Sequence[bytes]], "asyncio.Future[bytes]"]
@@ -34,7 +34,9 @@ def elsewhere() -> KernelError:
 class RemoteMemoryLeader:
     """`leader.Leader`."""
 
-    def __init__(self, group: RaftGroup, link: Link, ask: Ask, refused: Callable[[], None]) -> None:
+    def __init__(
+        self, group: RaftGroup, link: MeshLink, ask: Ask, refused: Callable[[], None]
+    ) -> None:
         """`refused` is told of each frame that the link has no room for."""
         self._refused = refused
         self.group = group
@@ -61,7 +63,7 @@ class RemoteMemoryLeader:
 
     async def figures(self, queue: QueueId, group: str) -> TopicStatistics:
         """Figures of one queue and group. Raises KernelError: NOT_FOUND, UNAVAILABLE."""
-        question = wire.encode(wire.Figures(queue_there(queue), group))
+        question = wire.encode(wire.ProcessFigures(queue_there(queue), group))
         return decode_statistics(await self._ask(wire.FIGURES, question))
 
     # --- What is refused --------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ...common.ids import RaftGroup
 from ...routing.destinations import Found
 from ...rpc.channel import Channel
 from . import mesh_wire as wire
-from .link import Link
+from .link import MeshLink
 from .remote_memory_leader import RemoteMemoryLeader
 
 ASK_MS = 10_000
@@ -64,7 +64,7 @@ class RemoteProcess:
     )
 
     def __init__(
-        self, process: Process, group: RaftGroup, link: Link, figures: RemoteMemoryFigures
+        self, process: Process, group: RaftGroup, link: MeshLink, figures: RemoteMemoryFigures
     ) -> None:
         self._figures = figures
         self._is_over = False
@@ -139,7 +139,7 @@ def _nobody_waits(_error: KernelError | None) -> None:
     """What a frame for live routes came to."""
 
 
-class _NoLink(Link):
+class _NoLink(MeshLink):
     """To a process that is gone."""
 
     def refusal(self, size: int) -> KernelError:

@@ -45,7 +45,7 @@ AGAIN_SECONDS = 0.05
 """Between two looks whether a slow connection has caught up."""
 
 
-class Process(Protocol):
+class ServingProcess(Protocol):
     """What is asked of the client in this process."""
 
     transient: TransientGroup
@@ -77,7 +77,9 @@ class _ServedConsumer:
 
     __slots__ = ("_again", "_channel", "_process", "_withheld", "consumer", "number", "session")
 
-    def __init__(self, process: Process, channel: Channel, number: int, session: Session) -> None:
+    def __init__(
+        self, process: ServingProcess, channel: Channel, number: int, session: Session
+    ) -> None:
         self._process = process
         self._channel = channel
         self.number = number
@@ -140,7 +142,7 @@ class ServedConsumers:
 
     methods = frozenset((wire.ATTACH, wire.PULL, wire.STEER, wire.SETTLE))
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ServingProcess) -> None:
         self._process = process
         self._served: dict[Channel, dict[int, _ServedConsumer]] = {}
         self._tasks: dict[asyncio.Task[None], Channel] = {}

@@ -45,7 +45,7 @@ class Idle(msgspec.Struct, frozen=True, array_like=True):
     topic: U64
 
 
-class Move(msgspec.Struct, frozen=True, array_like=True):
+class LeaderMove(msgspec.Struct, frozen=True, array_like=True):
     """MOVE; `peer_stores.MoveStep`."""
 
     group: U16
@@ -57,13 +57,13 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     back_to: tuple[Name, ...] | None = None
 
 
-Question = Defined | Clear | Idle | Move
+Question = Defined | Clear | Idle | LeaderMove
 
 questions: dict[int, msgspec.msgpack.Decoder[Question]] = {
     DEFINED: msgspec.msgpack.Decoder(Defined),
     CLEAR: msgspec.msgpack.Decoder(Clear),
     IDLE: msgspec.msgpack.Decoder(Idle),
-    MOVE: msgspec.msgpack.Decoder(Move),
+    MOVE: msgspec.msgpack.Decoder(LeaderMove),
 }
 cleared = msgspec.msgpack.Decoder(dict[U16, U64])
 number = msgspec.msgpack.Decoder(U64)

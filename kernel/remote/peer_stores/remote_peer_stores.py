@@ -119,7 +119,7 @@ class RemotePeerStores:
 
     async def move(self, group: RaftGroup, step: MoveStep) -> Moved:
         """Have messages moved from a queue."""
-        question = peer_stores_wire.Move(
+        question = peer_stores_wire.LeaderMove(
             group=group,
             tenant=step.tenant,
             queue=step.queue,

@@ -97,7 +97,7 @@ class _Question:
         "size",
     )
 
-    def __init__(self, gateway: _Gateway, head: pull_wire.Pull, reply: Reply) -> None:
+    def __init__(self, gateway: _Gateway, head: pull_wire.PullRequest, reply: Reply) -> None:
         self.gateway = gateway
         self.number = head.number
         self.group = RaftGroup(head.group)
@@ -265,7 +265,7 @@ class PullService(Unconcerned):
 
     # --- Pulls ------------------------------------------------------------------------------
 
-    def _begin(self, gateway: _Gateway, head: pull_wire.Pull, reply: Reply) -> None:
+    def _begin(self, gateway: _Gateway, head: pull_wire.PullRequest, reply: Reply) -> None:
         group = RaftGroup(head.group)
         if self._store.serving(group) is None:
             raise KernelError(Code.NOT_LEADER, "")

@@ -1,6 +1,6 @@
 """What gateways and stores say to each other about pulls, as bytes.
 
-PULL     gateway asks       msgpack of `Pull`; answer: u32 bytes of the head | `Pulled` | slots
+PULL     gateway asks       `PullRequest`; answer: u32 bytes of the head | `Pulled` | slots
 HEARD    gateway tells      msgpack of ([numbers taken], [numbers nobody wants])
 UNHEARD  store tells        msgpack of [numbers answered before the connection broke]
 """
@@ -36,7 +36,7 @@ _Numbers = Annotated[list[U64], Meta(max_length=NUMBERS_MAX)]
 _Milliseconds = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
-class Pull(msgspec.Struct, frozen=True, array_like=True):
+class PullRequest(msgspec.Struct, frozen=True, array_like=True):
     """A pull from the queues that a topic has in one Raft group."""
 
     number: Annotated[int, Meta(ge=0, lt=1 << NUMBER_BITS)]
@@ -63,18 +63,18 @@ class Pulled(msgspec.Struct, frozen=True, array_like=True):
     ready: U64
 
 
-_pull = msgspec.msgpack.Decoder(Pull)
+_pull = msgspec.msgpack.Decoder(PullRequest)
 _pulled = msgspec.msgpack.Decoder(Pulled)
 _heard = msgspec.msgpack.Decoder(tuple[_Numbers, _Numbers])
 _unheard = msgspec.msgpack.Decoder(_Numbers)
 
 
-def encode_pull(pull: Pull) -> list[bytes]:
+def encode_pull(pull: PullRequest) -> list[bytes]:
     """A PULL."""
     return [_encode(pull)]
 
 
-def decode_pull(payload: bytes) -> Pull:
+def decode_pull(payload: bytes) -> PullRequest:
     """A PULL. Raises WireError."""
     return decode(_pull, payload)
 

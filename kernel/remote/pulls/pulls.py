@@ -215,7 +215,7 @@ class FarPulls:
             return
         wait_ms = max(of.until_ms - self._clock.monotonic_ms(), 0)
         try:
-            head = pull_wire.Pull(
+            head = pull_wire.PullRequest(
                 question.number,
                 question.group,
                 question.queues,

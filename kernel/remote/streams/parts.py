@@ -1,10 +1,10 @@
 """A push consumer of a gateway without a store: its parts, one for each queue, and their credit.
 
 A part has a stream at the leader of its queue. Credit is the consumer's, in common to its parts
-(`Pool`). Each store that leads any of these queues has a share of it, in common to the streams
-there: however many queues there are, what is left is divided among a few stores. Each has one
-message of it at least, so that all of them may hand over more than was asked for; that goes back
-uncounted (`streams`).
+(`CreditPool`). Each store that leads any of these queues has a share of it, in common to the
+streams there: however many queues there are, what is left is divided among a few stores. Each has
+one message of it at least, so that all of them may hand over more than was asked for; that goes
+back uncounted (`streams`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..leader_calls.transaction_wire import StreamConsumer
 from . import stream_wire
 
 
-class Entry:
+class PartEntry:
     """A settlement that is not known to be applied."""
 
     __slots__ = ("fence", "how", "is_repeat", "number", "offsets", "reason", "sink", "tag")
@@ -44,7 +44,7 @@ class Entry:
         self.tag = tag
         self.number = 0
         self.is_repeat = False
-        self.fence: Share | None = None
+        self.fence: CreditShare | None = None
         """Of a RETURN of surplus: what comes by this share before the answer is surplus too."""
 
     @property
@@ -53,13 +53,13 @@ class Entry:
         return self.sink is not None or self.fence is not None
 
 
-class Host(Protocol):
+class PartHost(Protocol):
     """What a part asks of the gateway (`streams.Streams`)."""
 
-    def credit_changed(self, pool: Pool) -> None:
+    def credit_changed(self, pool: CreditPool) -> None:
         """What a pool has left is another number."""
 
-    def cancelled(self, part: Part) -> None:
+    def cancelled(self, part: StreamPart) -> None:
         """A part takes no more."""
 
 
@@ -79,12 +79,12 @@ class Question(Protocol):
         """It is over: what came has been delivered."""
 
 
-class Share:
+class CreditShare:
     """What one store has of a pool. A store that is lost and comes back has another one."""
 
     __slots__ = ("fences", "granted", "number", "parts", "pool")
 
-    def __init__(self, pool: Pool, number: int) -> None:
+    def __init__(self, pool: CreditPool, number: int) -> None:
         self.pool = pool
         self.number = number
         self.granted = 0
@@ -95,7 +95,7 @@ class Share:
         """Streams that live on it."""
 
 
-class Pool:
+class CreditPool:
     """Credit of one consumer."""
 
     __slots__ = ("is_told", "left", "shares")
@@ -104,14 +104,14 @@ class Pool:
         """`is_told`: stores are told what is left of it; for pulls they are not."""
         self.is_told = is_told
         self.left = 0
-        self.shares: dict[Channel, Share] = {}
+        self.shares: dict[Channel, CreditShare] = {}
 
-    def changes(self) -> list[tuple[Channel, Share, int]]:
+    def changes(self) -> list[tuple[Channel, CreditShare, int]]:
         """How much more credit each store should have; less than 0: less. One of several is told
         once it has less than half of its part or more than twice of it, so that what one hands over
         does not change what the others have at once.
         """
-        found: list[tuple[Channel, Share, int]] = []
+        found: list[tuple[Channel, CreditShare, int]] = []
         shares, left = self.shares, self.left
         if not self.is_told:
             return found
@@ -130,7 +130,7 @@ class Pool:
         return found
 
 
-class Part:
+class StreamPart:
     """`client.Consumer` on one queue."""
 
     __slots__ = (
@@ -158,12 +158,12 @@ class Part:
 
     def __init__(
         self,
-        host: Host,
+        host: PartHost,
         number: int,
         ref: QueueRef,
         spec: ConsumerSpec,
         sink: ConsumerSink,
-        pool: Pool,
+        pool: CreditPool,
         claimant: tuple[int, int],
     ) -> None:
         self.host = host
@@ -179,9 +179,9 @@ class Part:
         self.origin = spec.session.origin if spec.session is not None else spec.origin
         self.held: set[int] = set()
         """Delivered and not settled."""
-        self.backlog: list[Entry] = []
+        self.backlog: list[PartEntry] = []
         """Settlements that are to be sent."""
-        self.unconfirmed: deque[Entry] = deque()
+        self.unconfirmed: deque[PartEntry] = deque()
         """Those that have been, in this order."""
         self.channel: Channel | None = None
         """To the leader by which it is attached, or is about to be."""
@@ -222,7 +222,7 @@ class Part:
             self.host.cancelled(self)
 
 
-def _is_stream_consumer(part: Part) -> StreamConsumer:
+def _is_stream_consumer(part: StreamPart) -> StreamConsumer:
     """Type check only: a transaction may settle what a part holds."""
     return part
 
@@ -232,7 +232,7 @@ class SpreadParts:
 
     __slots__ = ("parts", "tag")
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[StreamPart]) -> None:
         self.parts = parts
         self.tag = parts[0].tag
 
@@ -257,14 +257,14 @@ class PartGroup:
         """To the store that serves it."""
         self.number = 0
         """Of the last settlement, or block of them."""
-        self.parts: dict[Part, None] = {}
-        self.unconfirmed: dict[Part, None] = {}
+        self.parts: dict[StreamPart, None] = {}
+        self.unconfirmed: dict[StreamPart, None] = {}
         """Parts with settlements that are not known to be applied."""
-        self.asked: dict[int, tuple[Part, Entry]] = {}
+        self.asked: dict[int, tuple[StreamPart, PartEntry]] = {}
         """Settlements that are answered, by number."""
 
 
-def head_of(part: Part, share: Share) -> stream_wire.Attach:
+def head_of(part: StreamPart, share: CreditShare) -> stream_wire.Attach:
     """A part as its leader is told of it."""
     spec = part.spec
     return stream_wire.Attach(
@@ -285,7 +285,7 @@ def head_of(part: Part, share: Share) -> stream_wire.Attach:
     )
 
 
-def settle_of(part: Part, entry: Entry) -> stream_wire.Settle:
+def settle_of(part: StreamPart, entry: PartEntry) -> stream_wire.Settle:
     """A settlement as its leader is told of it."""
     return stream_wire.Settle(
         entry.number,

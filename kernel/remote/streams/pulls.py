@@ -20,7 +20,7 @@ from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...common.ids import SessionId
 from ...requests.pull import NOTHING
-from .parts import Part, Pool
+from .parts import CreditPool, StreamPart
 from .stream_wire import MESSAGES_MAX
 
 ANSWER_SECONDS = 10.0
@@ -28,7 +28,7 @@ ANSWER_SECONDS = 10.0
 and a redial."""
 
 
-class Host(Protocol):
+class StreamPullsHost(Protocol):
     """What is asked of `streams.Streams`."""
 
     def attach_part(
@@ -36,17 +36,17 @@ class Host(Protocol):
         ref: QueueRef,
         spec: ConsumerSpec,
         sink: _Nobody,
-        pool: Pool,
+        pool: CreditPool,
         claimant: tuple[int, int] = (0, 0),
-    ) -> Part:
+    ) -> StreamPart:
         """A stream of one queue."""
 
-    def ask(self, part: Part) -> None:
+    def ask(self, part: StreamPart) -> None:
         """A part has a question."""
 
     def settle(
         self,
-        part: Part,
+        part: StreamPart,
         how: Settlement,
         offsets: Sequence[int],
         reason: Reason,
@@ -85,7 +85,7 @@ class _Pull:
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, part: Part, messages: int, wait_ms: int
+        self, loop: asyncio.AbstractEventLoop, part: StreamPart, messages: int, wait_ms: int
     ) -> None:
         self._loop = loop
         self._until = loop.time() + wait_ms / 1_000
@@ -132,12 +132,12 @@ class _Pull:
 class SessionPulls:
     """The pulls of the sessions of this gateway."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: StreamPullsHost) -> None:
         self._host = host
         self._loop = asyncio.get_running_loop()
         self._numbers = 0
         self._round_robin = 0
-        self._kept: dict[SessionId, dict[tuple[int, str], list[Part]]] = {}
+        self._kept: dict[SessionId, dict[tuple[int, str], list[StreamPart]]] = {}
         """Streams that nobody pulls from now, by session, queue and group."""
 
     def end_session(self, session: SessionId) -> None:
@@ -175,7 +175,7 @@ class SessionPulls:
         self._host.ask(part)
         return pull
 
-    def _part(self, spec: ReceiveSpec, ref: QueueRef) -> Part:
+    def _part(self, spec: ReceiveSpec, ref: QueueRef) -> StreamPart:
         session = spec.session
         assert session is not None
         kept = self._kept.get(session.id, {}).get((ref.id, spec.group))
@@ -187,7 +187,7 @@ class SessionPulls:
         wanted = ConsumerSpec(
             spec.topic, spec.group, session, filter=spec.filter, pull=True, origin=spec.origin
         )
-        return self._host.attach_part(ref, wanted, _NOBODY, Pool(is_told=False))
+        return self._host.attach_part(ref, wanted, _NOBODY, CreditPool(is_told=False))
 
     async def _first_of(self, pulls: Sequence[_Pull]) -> Received:
         """What the first brings that brings anything; the others end."""

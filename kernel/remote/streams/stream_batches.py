@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ...api.client import Settlement
 from ...rpc.channel import Channel
 from . import stream_wire
-from .parts import Entry, Part, PartGroup, Pool, Share, head_of, settle_of
+from .parts import CreditPool, CreditShare, PartEntry, PartGroup, StreamPart, head_of, settle_of
 
 ATTACHES_MAX = 1_024
 """Streams in one ATTACH."""
@@ -21,11 +21,11 @@ class _Outgoing:
     __slots__ = ("attaches", "cancels", "claims", "credits", "over", "settled", "takes")
 
     def __init__(self) -> None:
-        self.attaches: dict[Part, Share] = {}
+        self.attaches: dict[StreamPart, CreditShare] = {}
         self.claims: dict[int, int] = {}
-        self.settled: dict[Part, None] = {}
-        self.cancels: dict[Part, None] = {}
-        self.takes: dict[Part, None] = {}
+        self.settled: dict[StreamPart, None] = {}
+        self.cancels: dict[StreamPart, None] = {}
+        self.takes: dict[StreamPart, None] = {}
         self.over: list[int] = []
         self.credits: list[tuple[int, int]] = []
 
@@ -37,7 +37,7 @@ class StreamBatches:
         self,
         soon: Callable[[Callable[[], None]], object],
         group_of: Callable[[int], PartGroup],
-        cancelled: Callable[[Part], None],
+        cancelled: Callable[[StreamPart], None],
     ) -> None:
         """`soon(action)` calls it in a later turn of the loop; `cancelled(part)` is called when a
         store has been told.
@@ -46,7 +46,7 @@ class StreamBatches:
         self._group_of = group_of
         self._cancelled = cancelled
         self._out: dict[Channel, _Outgoing] = {}
-        self._pools: dict[Pool, None] = {}
+        self._pools: dict[CreditPool, None] = {}
         self._is_awaited = False
 
     # --- What there is to say ---------------------------------------------------------------
@@ -63,7 +63,7 @@ class StreamBatches:
             out = self._out[channel] = _Outgoing()
         return out
 
-    def attach(self, channel: Channel, part: Part, share: Share) -> None:
+    def attach(self, channel: Channel, part: StreamPart, share: CreditShare) -> None:
         """A part is to have a stream."""
         self._to(channel).attaches[part] = share
 
@@ -71,29 +71,29 @@ class StreamBatches:
         """All parts of a group have been attached by then."""
         self._to(channel).claims[group] = term
 
-    def credit(self, pool: Pool) -> None:
+    def credit(self, pool: CreditPool) -> None:
         """What a pool has left, or what stores have of it, is another number (hot)."""
         self._pools[pool] = None
         if not self._is_awaited:
             self._await()
 
-    def settle(self, channel: Channel, part: Part) -> None:
+    def settle(self, channel: Channel, part: StreamPart) -> None:
         """An attached part has a backlog (hot)."""
         self._to(channel).settled[part] = None
 
-    def cancel(self, channel: Channel, part: Part) -> None:
+    def cancel(self, channel: Channel, part: StreamPart) -> None:
         """An attached part takes no more."""
         self._to(channel).cancels[part] = None
 
-    def take(self, channel: Channel, part: Part) -> None:
+    def take(self, channel: Channel, part: StreamPart) -> None:
         """A part has a question."""
         self._to(channel).takes[part] = None
 
-    def over(self, channel: Channel, share: Share) -> None:
+    def over(self, channel: Channel, share: CreditShare) -> None:
         """A store has no streams any more that live on a share."""
         self._to(channel).over.append(share.number)
 
-    def forget(self, channel: Channel, part: Part) -> None:
+    def forget(self, channel: Channel, part: StreamPart) -> None:
         """A part has no stream there any more."""
         out = self._out.get(channel)
         if out is not None:
@@ -138,7 +138,7 @@ class StreamBatches:
             claimed = encode(stream_wire.Claimed(group, term))
             channel.cast(stream_wire.CLAIMED, claimed, control=True)
 
-    def _blocks(self, parts: dict[Part, None]) -> list[stream_wire.Block]:
+    def _blocks(self, parts: dict[StreamPart, None]) -> list[stream_wire.Block]:
         by_group: dict[int, tuple[list[tuple[int, list[int]]], list[stream_wire.Settle]]] = {}
         for part in parts:
             ident = part.ref.group
@@ -171,13 +171,13 @@ _ACK = Settlement.ACK
 """A name looked up once: a member of an Enum costs 0.12 us each time it is named."""
 
 
-def _take_of(part: Part) -> tuple[int, int, int, int]:
+def _take_of(part: StreamPart) -> tuple[int, int, int, int]:
     question = part.question
     assert question is not None
     return part.number, question.number, question.messages, question.wait_ms()
 
 
-def again(entries: list[Entry]) -> list[Entry]:
+def again(entries: list[PartEntry]) -> list[PartEntry]:
     """Those of a part's settlements that its next leader has to hear of again. What is returned and
     claimed by nobody is ready by itself.
     """

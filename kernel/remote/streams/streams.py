@@ -36,7 +36,7 @@ from ...rpc.handshake import Hello
 from ..leader_calls import call_numbers as calls
 from ..leader_calls.call_wire import WireError
 from . import stream_wire
-from .parts import Entry, Part, PartGroup, Pool, Share, SpreadParts, no_lease
+from .parts import CreditPool, CreditShare, PartEntry, PartGroup, SpreadParts, StreamPart, no_lease
 from .pulls import SessionPulls
 from .stream_batches import StreamBatches, again
 
@@ -56,9 +56,9 @@ class Streams:
         """`soon(action)` calls it in a later turn of the loop."""
         self._soon = soon
         self._next = count(1)
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, StreamPart] = {}
         self._groups: dict[int, PartGroup] = {}
-        self._sessions: dict[SessionId, dict[Part, None]] = {}
+        self._sessions: dict[SessionId, dict[StreamPart, None]] = {}
         self._channels: dict[Channel, None] = {}
         self._stream_batches = StreamBatches(soon, self._group, self.drop_if_over)
         self.credit_changed = self._stream_batches.credit
@@ -69,7 +69,7 @@ class Streams:
         """Streams that are known here."""
         return len(self._parts)
 
-    def parts(self) -> Iterable[Part]:
+    def parts(self) -> Iterable[StreamPart]:
         """Every stream, as the part of a consumer that it serves."""
         return self._parts.values()
 
@@ -92,7 +92,7 @@ class Streams:
         if spec.lease_ms is not None:
             raise KernelError(Code.INVALID_ARGUMENT, "timed leases are for pulls")
         setting_of(spec.filter)
-        pool = Pool()
+        pool = CreditPool()
         parts = [self.attach_part(ref, spec, sink, pool) for ref in spec.topic.queues]
         return parts[0] if len(parts) == 1 else SpreadParts(parts)
 
@@ -101,17 +101,17 @@ class Streams:
         ref: QueueRef,
         spec: ConsumerSpec,
         sink: ConsumerSink,
-        pool: Pool,
+        pool: CreditPool,
         claimant: tuple[int, int] = (0, 0),
-    ) -> Part:
+    ) -> StreamPart:
         """A stream of one queue that takes its credit from `pool`, in common with its other parts.
         What cannot be attached is told to the sink.
         """
-        part = Part(self, next(self._next), ref, spec, sink, pool, claimant)
+        part = StreamPart(self, next(self._next), ref, spec, sink, pool, claimant)
         self._take_in(part)
         return part
 
-    def park(self, part: Part) -> bool:
+    def park(self, part: StreamPart) -> bool:
         """End the stream of a part that is idle, which `revive` gives another one. False: it is not
         idle, or not at its leader.
         """
@@ -121,7 +121,7 @@ class Streams:
         self._stream_batches.cancel(part.channel, part)
         return True
 
-    def revive(self, part: Part) -> None:
+    def revive(self, part: StreamPart) -> None:
         """Give a part that was parked a stream again."""
         if self._parts.get(part.number) is part:
             self._stream_batches.send()  # what parks it has not left yet
@@ -129,7 +129,7 @@ class Streams:
         part.ended = False
         self._take_in(part)
 
-    def _take_in(self, part: Part) -> None:
+    def _take_in(self, part: StreamPart) -> None:
         self._parts[part.number] = part
         group = self._group(part.ref.group)
         group.parts[part] = None
@@ -140,7 +140,9 @@ class Streams:
 
     async def attached(self, consumer: Consumer) -> None:
         """Return once every leader has taken in a new consumer (see `client.Client`)."""
-        parts = consumer.parts if isinstance(consumer, SpreadParts) else [cast("Part", consumer)]
+        parts = (
+            consumer.parts if isinstance(consumer, SpreadParts) else [cast("StreamPart", consumer)]
+        )
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[None]] = []
         for part in parts:
@@ -167,7 +169,7 @@ class Streams:
 
     def settle(
         self,
-        part: Part,
+        part: StreamPart,
         how: Settlement,
         offsets: Sequence[int],
         reason: Reason,
@@ -186,16 +188,16 @@ class Streams:
                 self._soon(lambda: sink.settled(tag, None))
             return
         part.held.difference_update(offsets)
-        self._send(part, Entry(how, list(offsets), reason, sink, tag))
+        self._send(part, PartEntry(how, list(offsets), reason, sink, tag))
 
-    def acknowledge(self, acks: Mapping[Part, list[int]]) -> None:
+    def acknowledge(self, acks: Mapping[StreamPart, list[int]]) -> None:
         """Ack what many consumers hold (hot)."""
         for part, offsets in acks.items():
             if part.number in self._parts:
                 part.held.difference_update(offsets)
-                self._send(part, Entry(_ACK, offsets, _REJECTED, None, None))
+                self._send(part, PartEntry(_ACK, offsets, _REJECTED, None, None))
 
-    def ask(self, part: Part) -> None:
+    def ask(self, part: StreamPart) -> None:
         """A part has a question: ask it as soon as it has a stream."""
         if part.channel is not None:
             self._stream_batches.take(part.channel, part)
@@ -207,12 +209,12 @@ class Streams:
             held = sorted(part.held)
             part.held.clear()
             if held:
-                self._send(part, Entry(Settlement.RELEASE, held, _REJECTED, None, None))
+                self._send(part, PartEntry(Settlement.RELEASE, held, _REJECTED, None, None))
             part.cancel()
 
     # --- stream_parts.Host ------------------------------------------------------------------
 
-    def cancelled(self, part: Part) -> None:
+    def cancelled(self, part: StreamPart) -> None:
         """A part takes no more."""
         if part.question is not None:
             part.question.took(0, None)
@@ -221,7 +223,7 @@ class Streams:
         elif part.channel is None and (part.waiters is not None or part.is_idle):
             self._forget(part)  # no leader knows of it, or need hear of it
 
-    def _forget(self, part: Part) -> None:
+    def _forget(self, part: StreamPart) -> None:
         part.is_gone = True
         self._leave_share(part)
         self._parts.pop(part.number, None)
@@ -237,7 +239,7 @@ class Streams:
                 if not owned:
                     del self._sessions[part.session]
 
-    def drop_if_over(self, part: Part) -> None:
+    def drop_if_over(self, part: StreamPart) -> None:
         """Forget a cancelled part that holds nothing, and has nothing to say."""
         if part.ended and part.is_attached and part.is_idle:
             self._forget(part)
@@ -277,7 +279,7 @@ class Streams:
             if part.ended and (never or part.is_idle):
                 self._forget(part)
 
-    def _detach(self, part: Part) -> None:
+    def _detach(self, part: StreamPart) -> None:
         """It has no stream now: what is not known to be applied is to be said again."""
         if part.channel is not None:
             self._stream_batches.forget(part.channel, part)
@@ -293,7 +295,7 @@ class Streams:
         part.backlog = [*again(list(part.unconfirmed)), *again(part.backlog)]
         part.unconfirmed.clear()
 
-    def _leave_share(self, part: Part) -> None:
+    def _leave_share(self, part: StreamPart) -> None:
         """It lives on its store's share no more, which ends with the last one."""
         channel = part.channel
         share = part.pool.shares.get(channel) if channel is not None else None
@@ -317,11 +319,11 @@ class Streams:
                 self._attach(part, channel)
         self._stream_batches.claimed(channel, number, term)
 
-    def _attach(self, part: Part, channel: Channel) -> None:
+    def _attach(self, part: StreamPart, channel: Channel) -> None:
         part.channel = channel
         share = part.pool.shares.get(channel)
         if share is None:
-            share = part.pool.shares[channel] = Share(part.pool, next(self._next))
+            share = part.pool.shares[channel] = CreditShare(part.pool, next(self._next))
         share.parts += 1
         self._stream_batches.attach(channel, part, share)
         if part.question is not None:
@@ -329,7 +331,7 @@ class Streams:
         elif not part.spec.pull:
             self._stream_batches.credit(part.pool)
 
-    def _send(self, part: Part, entry: Entry) -> None:
+    def _send(self, part: StreamPart, entry: PartEntry) -> None:
         part.backlog.append(entry)
         if part.is_attached and part.channel is not None:
             self._stream_batches.settle(part.channel, part)
@@ -419,15 +421,15 @@ class Streams:
                 self._stream_batches.credit(pool)
             part.sink.deliver(part, Handed(QueueId(part.ref.id), offsets, slots, attempts))
 
-    def _return(self, part: Part, share: Share, offsets: list[int]) -> None:
+    def _return(self, part: StreamPart, share: CreditShare, offsets: list[int]) -> None:
         """Give surplus back."""
-        entry = Entry(Settlement.RETURN, offsets, _REJECTED, None, None)
+        entry = PartEntry(Settlement.RETURN, offsets, _REJECTED, None, None)
         entry.fence = share
         share.fences += 1
         self._stream_batches.credit(part.pool)
         self._send(part, entry)
 
-    def _answered_fence(self, part: Part, entry: Entry) -> None:
+    def _answered_fence(self, part: StreamPart, entry: PartEntry) -> None:
         """If it was one, what comes now is no surplus because of it."""
         if entry.fence is not None:
             entry.fence.fences -= 1

@@ -22,7 +22,7 @@ from ...common.ids import QueueId, RaftGroup
 from ...requests.session import LocalSession
 from ...subscribers.held_subscriber import HeldSubscriber, group_of
 from ...subscribers.local_subscriber import Soon, list_info
-from ..streams.parts import Part, Pool
+from ..streams.parts import CreditPool, StreamPart
 from ..streams.streams import Streams
 from . import tree_wire as wire
 from .list_waits import ListWaits
@@ -44,13 +44,13 @@ class IdleStreams:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._streams: deque[tuple[_Subscribed, Part]] = deque()
+        self._streams: deque[tuple[_Subscribed, StreamPart]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    def add(self, subscribed: _Subscribed, part: Part) -> None:
+    def add(self, subscribed: _Subscribed, part: StreamPart) -> None:
         """Look after a stream."""
         self._streams.append((subscribed, part))
         if self._timer is None:
@@ -93,7 +93,7 @@ class _Subscribed:
         self.tag = tag
         self.key = key
         self.waits_in = set(groups)
-        self.streams: dict[RaftGroup, Part] = {}
+        self.streams: dict[RaftGroup, StreamPart] = {}
         """Of the list in each group that has, or has had, one; a parked one is kept here too."""
         self.is_over = False
 
@@ -102,7 +102,7 @@ class _Subscribed:
         self.waits_in.discard(group)
         self._consumer.filled(self, QueueRef(queue, group))
 
-    def park(self, part: Part) -> bool:
+    def park(self, part: StreamPart) -> bool:
         """Wait for its list, if its stream is idle."""
         return self._consumer.park(self, part)
 
@@ -154,7 +154,7 @@ class FarSubscriberConsumer:
         self._groups_of = groups_of
         self._later = later
         self._soon = soon
-        self._pool = Pool()
+        self._pool = CreditPool()
         self._parts: dict[Subscription, _Subscribed] = {}
 
     def add(self, subscription: Subscription, tag: object) -> None:
@@ -189,7 +189,7 @@ class FarSubscriberConsumer:
         part.streams[ref.group] = stream
         self._idle.add(part, stream)
 
-    def park(self, part: _Subscribed, stream: Part) -> bool:
+    def park(self, part: _Subscribed, stream: StreamPart) -> bool:
         """A stream has brought nothing for long. False: it must stay."""
         if part.is_over or not self._streams.park(stream):
             return False

@@ -20,7 +20,7 @@ PAUSE_SECONDS = 0.1
 """Before a group is asked again whose leader did not answer in time."""
 
 
-class Part(Protocol):
+class WaitPart(Protocol):
     """Who waits for the lists of one subscription."""
 
     def filled(self, group: RaftGroup, queue: QueueId) -> None:
@@ -34,7 +34,7 @@ class _Group:
 
     def __init__(self, number: RaftGroup) -> None:
         self.number = number
-        self.waiting: dict[wire.Key, Part | dict[Part, None]] = {}
+        self.waiting: dict[wire.Key, WaitPart | dict[WaitPart, None]] = {}
         """A reader of its own has one part, which stands here without a dictionary."""
         self.unsaid: dict[wire.Key, None] = {}
         self.gone: list[wire.Key] = []
@@ -61,7 +61,7 @@ class ListWaits:
         """Readers that wait, over all groups."""
         return sum(len(each.waiting) for each in self._groups.values())
 
-    def add(self, number: RaftGroup, key: wire.Key, part: Part) -> None:
+    def add(self, number: RaftGroup, key: wire.Key, part: WaitPart) -> None:
         """Have `part` told once the list of a reader in a group has something."""
         group = self._groups.setdefault(number, _Group(number))
         known = group.waiting.get(key)
@@ -74,7 +74,7 @@ class ListWaits:
         group.unsaid[key] = None
         self._say(group)
 
-    def remove(self, number: RaftGroup, key: wire.Key, part: Part) -> None:
+    def remove(self, number: RaftGroup, key: wire.Key, part: WaitPart) -> None:
         """It waits no more. Idempotent."""
         group = self._groups.get(number)
         known = group.waiting.get(key) if group is not None else None

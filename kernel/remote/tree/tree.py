@@ -45,7 +45,7 @@ from .consumer import FarSubscriberConsumer, IdleStreams
 from .list_waits import ListWaits
 
 
-class Process(Protocol):
+class TreeProcess(Protocol):
     """What is asked of the client."""
 
     topology: Topology
@@ -76,7 +76,7 @@ class ClusterTree:
 
     methods = calls.TREE
 
-    def __init__(self, process: Process, leaders: RemoteLeaders, proposer: Proposer) -> None:
+    def __init__(self, process: TreeProcess, leaders: RemoteLeaders, proposer: Proposer) -> None:
         self._process = process
         self._leaders = leaders
         self._loop = asyncio.get_running_loop()

@@ -23,7 +23,7 @@ from ...requests.leader import Done, Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
 from ..replicas.replica import Replica
 from .first_tries import COME_SINCE, FirstTries
-from .name_matching import Matching, Names
+from .name_matching import Matching, NameMatches
 from .needless import needless
 from .topic_room import Limited, TopicRoom
 from .transacting import Plan, is_refused, packed_changes, results_of
@@ -45,7 +45,7 @@ class HalfRoom(Protocol):
 class LeaderHost(Protocol):
     """What a leader asks of the store it lives in."""
 
-    names: Names | None
+    names: NameMatches | None
     half_room: HalfRoom | None
     topic_room: TopicRoom
 

@@ -24,7 +24,7 @@ REFUSED = -1
 """The tenant has as many retained messages as it may."""
 
 
-class Names(Protocol):
+class NameMatches(Protocol):
     """Who knows what the groups of this store have applied of the tree (`local_tree`)."""
 
     def lists_of(
@@ -38,7 +38,7 @@ class Matching:
 
     __slots__ = ("_last", "_runs", "counts", "part")
 
-    def __init__(self, names: Names, group: RaftGroup, part: Part) -> None:
+    def __init__(self, names: NameMatches, group: RaftGroup, part: Part) -> None:
         """The part stays as it is; what is stored (`self.part`) has its slots."""
         self._runs = list(part.runs)
         self.counts: list[int] = []

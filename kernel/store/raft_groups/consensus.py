@@ -35,14 +35,14 @@ from ...raft.messages import (
     TIMEOUT_NOW,
     HardState,
     Membership,
-    Message,
+    RaftMessage,
     ReadWanted,
     Ready,
     Snapshot,
 )
 from ...raft.options import RaftOptions
 from ..leading.local_leader import LeaderHost, LocalLeader
-from ..replicas.host import Host
+from ..replicas.host import ReplicaHost
 from ..replicas.listener import Relay
 from ..replicas.log_clock import LogClock
 from ..replicas.replica import Replica
@@ -90,7 +90,7 @@ class Origin:
     """Its groups began with one member."""
 
 
-class ConsensusHost(Host[Replica], LeaderHost, Protocol):
+class ConsensusHost(ReplicaHost[Replica], LeaderHost, Protocol):
     """What is asked of the store."""
 
     def await_disk(self, member: Member, ready: Ready) -> None:
@@ -194,7 +194,7 @@ class Consensus:
         replica = Replica(state, self._host, self._relay, self._journal, clock)
         return Member(core, log, replica, LocalLeader(replica, self._host))
 
-    def receive(self, group: RaftGroup, message: Message) -> None:
+    def receive(self, group: RaftGroup, message: RaftMessage) -> None:
         """A message of another member. What does not fit on the disk is as good as lost: the leader
         sends it again.
         """
@@ -225,7 +225,7 @@ class Consensus:
         self.quiescence.note(member, message)
         self._host.write_soon()
 
-    def _may_step(self, member: Member, message: Message, receiver: SnapshotReceiver) -> bool:
+    def _may_step(self, member: Member, message: RaftMessage, receiver: SnapshotReceiver) -> bool:
         """Whether a message is for the core: not if a snapshot has to be fetched first, or is on
         its way, for nothing may change the log under it.
         """
@@ -282,7 +282,7 @@ class Consensus:
         tell_vanished(self._relay, old, replica)
         self._relay.replaced(replica)
         self.healing.installed(group)
-        answer = Message(APPEND_ANSWER, self.node, received.sender, member.core.term)
+        answer = RaftMessage(APPEND_ANSWER, self.node, received.sender, member.core.term)
         answer.index = snapshot.index
         self._peers.send(group, answer)
         self.take(member)

@@ -42,7 +42,7 @@ from ...raft.messages import (
     PREVOTE,
     PREVOTE_ANSWER,
     SNAPSHOT,
-    Message,
+    RaftMessage,
     Snapshot,
 )
 from ..snapshots.transfer import Ask, Plea, PleaPart, SnapshotReceiver, plead
@@ -122,7 +122,7 @@ class Healing:
 
     # --- The patient ------------------------------------------------------------------------
 
-    def heard(self, group: RaftGroup, message: Message) -> None:
+    def heard(self, group: RaftGroup, message: RaftMessage) -> None:
         """A message of a silent group: of interest is who leads it, and up to which term this node
         may have voted. In that of a pre-vote nobody has yet, and a candidate may lose.
         """
@@ -165,7 +165,7 @@ class Healing:
         member = self._groups.members[group]
         election.abstain(member.core, patient.term)
         self._groups.take(member)
-        offer = Message(SNAPSHOT, leader, self._node, answer.term, snapshot=snapshot)
+        offer = RaftMessage(SNAPSHOT, leader, self._node, answer.term, snapshot=snapshot)
         receiver.offered(group, offer)
 
     def installed(self, group: RaftGroup) -> None:

@@ -17,7 +17,7 @@ from ...common.errors import Code, KernelError
 from ...common.ids import RaftGroup
 from ...common.ports import Clock
 from ...raft import message_wire as wire
-from ...raft.messages import APPEND, SNAPSHOT, Message
+from ...raft.messages import APPEND, SNAPSHOT, RaftMessage
 from ...rpc.channel import Channel, Handler, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import NONCE_BYTES, Admit, Hello
@@ -42,7 +42,7 @@ Address = tuple[str, int]
 class Receiving(Protocol):
     """Where messages go: `consensus.Consensus`."""
 
-    def receive(self, group: RaftGroup, message: Message) -> None:
+    def receive(self, group: RaftGroup, message: RaftMessage) -> None:
         """A message of another member."""
 
     def unreachable(self, node: int) -> None:
@@ -192,7 +192,7 @@ class PeerLinks:
 
     # --- Peers ------------------------------------------------------------------------------
 
-    def send(self, group: int, message: Message) -> None:
+    def send(self, group: int, message: RaftMessage) -> None:
         """Send a message when this turn is over (hot)."""
         outbox = self._outbox.get(message.to)
         if outbox is None:

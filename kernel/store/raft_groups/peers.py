@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Protocol
 
 from ...common.errors import Code, KernelError
-from ...raft.messages import Message
+from ...raft.messages import RaftMessage
 
 
 class Peers(Protocol):
     """Carries messages between the members of Raft groups."""
 
-    def send(self, group: int, message: Message) -> None:
+    def send(self, group: int, message: RaftMessage) -> None:
         """Send a message to the node it names; it may get lost, never changed. Does not wait."""
 
     def flush(self) -> None:
@@ -24,7 +24,7 @@ class Peers(Protocol):
 class Alone:
     """`Peers` of a store without others."""
 
-    def send(self, group: int, message: Message) -> None:
+    def send(self, group: int, message: RaftMessage) -> None:
         """Nothing is sent: there is no other store."""
 
     def flush(self) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...common.ids import RaftGroup
-from ...raft.messages import FOLLOWER, HEARTBEAT, HEARTBEAT_ANSWER, Message
+from ...raft.messages import FOLLOWER, HEARTBEAT, HEARTBEAT_ANSWER, RaftMessage
 from .member import Member
 from .peers import Peers
 
@@ -67,7 +67,7 @@ class Quiescence:
             return
         heard = self._heard
         for node in self._sharing_nodes:
-            self._peers.send(BEATS, Message(HEARTBEAT_ANSWER, self._node, node, 0))
+            self._peers.send(BEATS, RaftMessage(HEARTBEAT_ANSWER, self._node, node, 0))
         silent = {node for node in self._sharing_nodes if self._now - heard[node] > SILENT_TICKS}
         for member in list(self.quiescent) if silent else ():
             core = member.core
@@ -104,12 +104,12 @@ class Quiescence:
         context = _QUIESCE + self._questions.to_bytes(8, "little")
         self._asked[member] = context, _others(member)
         for node in _others(member):
-            question = Message(HEARTBEAT, self._node, node, core.term)
+            question = RaftMessage(HEARTBEAT, self._node, node, core.term)
             question.commit, question.context, question.stamp = last, context, core.ticks
             self._peers.send(member.group, question)
         return True
 
-    def note(self, member: Member, message: Message) -> None:
+    def note(self, member: Member, message: RaftMessage) -> None:
         """The core has had a message: a question whether to be quiescent, or the answer?"""
         if not message.context.startswith(_QUIESCE):
             return
@@ -144,7 +144,7 @@ class Quiescence:
         self._sharing_nodes = {node: None for each in self.quiescent for node in _others(each)}
         core = member.core
         if core.role == FOLLOWER and core.leader and core.leader != by:
-            alive = Message(HEARTBEAT_ANSWER, self._node, core.leader, core.term)
+            alive = RaftMessage(HEARTBEAT_ANSWER, self._node, core.leader, core.term)
             self._peers.send(member.group, alive)
         self._stirred(member, silence)
 

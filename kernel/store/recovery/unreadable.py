@@ -55,7 +55,7 @@ _NO_IDENTITY = (0, 0, 0)
 _T = TypeVar("_T")
 
 
-class Host(Protocol):
+class UnreadableHost(Protocol):
     """What is asked of the store."""
 
     @property
@@ -69,7 +69,7 @@ class Unreadable:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        host: Host,
+        host: UnreadableHost,
         journal: Journal,
         losses: Losses,
         clock: Clock,

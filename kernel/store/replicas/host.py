@@ -19,7 +19,7 @@ class Timer(Protocol):
         """Withdraw the call."""
 
 
-class Host(Protocol[ReplicaT_contra]):
+class ReplicaHost(Protocol[ReplicaT_contra]):
     """What a replica asks of the store it lives in."""
 
     origins: Origins

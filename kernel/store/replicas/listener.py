@@ -14,7 +14,7 @@ HeardT_contra = TypeVar("HeardT_contra", contravariant=True)
 """Of whom is heard: the replica, which knows who listens and not the other way round."""
 
 
-class Listener(Protocol[HeardT_contra]):
+class ReplicaListener(Protocol[HeardT_contra]):
     """Hears of definitions, of queues that nobody uses, and of who leads."""
 
     def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
@@ -52,13 +52,13 @@ class Relay(Generic[ReplicaT]):
     """Tells all who want to hear: the client of this process first, once there is one."""
 
     def __init__(self) -> None:
-        self._listeners: list[Listener[ReplicaT]] = []
+        self._listeners: list[ReplicaListener[ReplicaT]] = []
 
-    def put_first(self, listener: Listener[ReplicaT]) -> None:
+    def put_first(self, listener: ReplicaListener[ReplicaT]) -> None:
         """The client of this process: it hears of everything before all others."""
         self._listeners.insert(0, listener)
 
-    def add(self, listener: Listener[ReplicaT]) -> None:
+    def add(self, listener: ReplicaListener[ReplicaT]) -> None:
         """One more, who hears of everything after those before it."""
         self._listeners.append(listener)
 

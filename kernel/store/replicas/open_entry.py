@@ -109,7 +109,7 @@ class OpenEntry:
             own += retain_commands(part.retained, base)
         if listed is not None:
             own.append(commands.encode_control(Listed(tuple(listed))))
-        batch = entries.Batch(*identity, own, origin)
+        batch = entries.EntryBatch(*identity, own, origin)
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
         self._bytes += size
@@ -139,7 +139,7 @@ class OpenEntry:
         own = [commands.shifted(each, base) for each in own]
         self._lengths += lengths
         self._parts += parts
-        self._batches.append(entries.encode_batch(entries.Batch(*identity, own, origin)))
+        self._batches.append(entries.encode_batch(entries.EntryBatch(*identity, own, origin)))
         self._waiting.append(done)
         self._bytes += size
         self.bytes += size
@@ -153,7 +153,7 @@ class OpenEntry:
         """Administrative commands, as one batch: behind the settlements that came before it."""
         self._close_settled()
         self._room()
-        batch = entries.Batch(*identity, [commands.encode_control(each) for each in changes])
+        batch = entries.EntryBatch(*identity, [commands.encode_control(each) for each in changes])
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
 
@@ -179,7 +179,7 @@ class OpenEntry:
         version = commands.LEASE_ENDING if ends else commands.VERSION
         own = ((int(commands.Command.LEASE), version, body),)
         self._room()
-        self._batches.append(entries.encode_batch(entries.Batch(0, 0, note, own, origin)))
+        self._batches.append(entries.encode_batch(entries.EntryBatch(0, 0, note, own, origin)))
         self._waiting.append(done)
 
     def add_changes(
@@ -194,7 +194,7 @@ class OpenEntry:
         """Changes of timed leases."""
         self._room()
         own = (commands.encode_change(queue, group, changes),)
-        self._batches.append(entries.encode_batch(entries.Batch(*identity, own, origin)))
+        self._batches.append(entries.encode_batch(entries.EntryBatch(*identity, own, origin)))
         self._waiting.append(done)
 
     def add_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
@@ -202,7 +202,7 @@ class OpenEntry:
         body = commands.encode_mark(queue, group, level, offset)
         self._room()
         own = ((int(commands.Command.MARK), commands.VERSION, body),)
-        self._batches.append(entries.encode_batch(entries.Batch(0, 0, 0, own, INTERNAL)))
+        self._batches.append(entries.encode_batch(entries.EntryBatch(0, 0, 0, own, INTERNAL)))
         self._waiting.append(None)
 
     def add_settled(
@@ -241,7 +241,7 @@ class OpenEntry:
         """Call `done` once everything added so far is applied."""
         self._close_settled()
         self._room()
-        batch = entries.Batch(0, 0, 0, ())
+        batch = entries.EntryBatch(0, 0, 0, ())
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
 
@@ -266,7 +266,7 @@ class OpenEntry:
         self.settled_count = 0
         for origin, own in by_origin.items():
             for at in range(0, len(own), BATCH_COMMANDS_MAX):
-                batch = entries.Batch(0, 0, 0, own[at : at + BATCH_COMMANDS_MAX], origin)
+                batch = entries.EntryBatch(0, 0, 0, own[at : at + BATCH_COMMANDS_MAX], origin)
                 self._batches.append(entries.encode_batch(batch))
                 self._waiting.append(None)
 

@@ -25,7 +25,7 @@ from ...common.ids import QueueId, topic_of
 from ...common.limits import MARK_RENEW, SETTLE_COUNT
 from ...log.format.entry import NOTHING_OPENED
 from ...requests.leader import Identity
-from .host import Host
+from .host import ReplicaHost
 from .idle_dispatchers import FORGOTTEN, IdleDispatchers, may_forget
 from .idle_lists import IdleLists
 from .listener import Relay
@@ -42,7 +42,7 @@ class Replica(Observer):
     def __init__(
         self,
         state: GroupState,
-        host: Host[Replica],
+        host: ReplicaHost[Replica],
         relay: Relay[Replica],
         retention: Retention,
         clock: LogClock,

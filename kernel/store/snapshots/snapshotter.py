@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
-from ...broker.snapshots.cut import Cut
+from ...broker.snapshots.cut import SnapshotCut
 from ...common.ids import RaftGroup
 from ...common.ports import Disk
 from ...raft.messages import Membership
@@ -79,7 +79,7 @@ class Snapshotter:
             return
         group = work.groups.pop(0)
         state = self._store.replica(group).state
-        cut = Cut(state)
+        cut = SnapshotCut(state)
         state.cut = cut
         self.memberships[group] = state.membership
         work.group = group

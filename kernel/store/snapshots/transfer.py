@@ -34,7 +34,7 @@ from ...log.format.files import NO_SPACE, read_all
 from ...log.hard_read import is_unread
 from ...log.install import InstallJob
 from ...log.journal import Journal
-from ...raft.messages import Message, Snapshot
+from ...raft.messages import RaftMessage, Snapshot
 from ..drivers.worker import Runner
 from .snapshot_file import DIRECTORY, SnapshotWriter, name_of, records_of, sync_names
 
@@ -310,7 +310,7 @@ class SnapshotReceiver:
         """Whether a snapshot of the group is on its way: its log must not change meanwhile."""
         return group in self._tasks
 
-    def offered(self, group: RaftGroup, message: Message) -> None:
+    def offered(self, group: RaftGroup, message: RaftMessage) -> None:
         """A leader offers a snapshot."""
         if group not in self._tasks and message.snapshot is not None:
             work = self._receive(group, message.snapshot, message.sender)

@@ -35,7 +35,7 @@ from adapters.mqtt.limits import TURN_BYTES
 from adapters.mqtt.subscriptions import filter_table
 from adapters.mqtt.subscriptions.filter_table import FilterTable
 from adapters.mqtt.subscriptions.subscription import Options, Subscribed, Way, overlaps
-from auth.policy_rules import Action, Kind, permission
+from auth.policy_rules import Action, ResourceKind, permission
 from kernel.api.client import Client
 from tests.adapters.mqtt.broker import Broker, WireClient, serving, serving_over
 from tests.kernel.remote import cluster
@@ -296,7 +296,7 @@ async def test_each_filter_of_many_has_its_own_code(tmp_path: Path) -> None:
     """One that is refused changes nothing for its neighbours, whatever part they are in."""
     settings = MqttSettings(subscriptions_max=500)
     async with serving(tmp_path / "data", settings) as broker:
-        broker.logins.denied.add((permission(Action.CONSUME, Kind.TREE), "a/333"))
+        broker.logins.denied.add((permission(Action.CONSUME, ResourceKind.TREE), "a/333"))
         client = await broker.connect("many", clean=False, expiry=600)
         filters = [f"a/{number}" for number in range(502)]
         codes = list(await client.subscribe(*filters[:400], "bad/#/x", "a/7", *filters[400:]))

@@ -17,7 +17,7 @@ from adapters.mqtt.codec.topic_filter import parse_filter
 from adapters.mqtt.counters import Counters
 from adapters.mqtt.delivery import copies, notes
 from adapters.mqtt.delivery.inbox import RecentUids
-from adapters.mqtt.delivery.notes import Progress
+from adapters.mqtt.delivery.notes import DeliveryProgress
 from adapters.mqtt.environment import Login
 from adapters.mqtt.limits import RECENT_UIDS_MAX
 from adapters.mqtt.subscriptions.subscription import Options, decode_options, overlaps
@@ -102,9 +102,9 @@ def test_notes_are_read_as_they_were_written() -> None:
     changes = [
         notes.received(1, 5 << 32 | 7),
         notes.received(0x716F, 9),
-        notes.delivery(2, Progress.EXACTLY_ONCE, 1 << 40, 3),
-        notes.delivery(0x6971, Progress.RELEASED, 4, 1 << 47),
-        notes.delivery(3, Progress.AT_LEAST_ONCE, 5, 6, (1 << 63, 8)),
+        notes.delivery(2, DeliveryProgress.EXACTLY_ONCE, 1 << 40, 3),
+        notes.delivery(0x6971, DeliveryProgress.RELEASED, 4, 1 << 47),
+        notes.delivery(3, DeliveryProgress.AT_LEAST_ONCE, 5, 6, (1 << 63, 8)),
         (notes.LIVE_SUBSCRIPTION + b"a/#", b"x"),
         (notes.TOPIC_MEMBERSHIP + b"$share/g/t", b"y"),
     ]
@@ -112,9 +112,9 @@ def test_notes_are_read_as_they_were_written() -> None:
     assert len(kept) == len(changes)
     assert notes.received_of(kept) == {1: 5 << 32 | 7, 0x716F: 9}
     assert notes.deliveries_of(kept) == [
-        notes.Delivery(2, Progress.EXACTLY_ONCE, 1 << 40, 3),
-        notes.Delivery(0x6971, Progress.RELEASED, 4, 1 << 47),
-        notes.Delivery(3, Progress.AT_LEAST_ONCE, 5, 6, (1 << 63, 8)),
+        notes.Delivery(2, DeliveryProgress.EXACTLY_ONCE, 1 << 40, 3),
+        notes.Delivery(0x6971, DeliveryProgress.RELEASED, 4, 1 << 47),
+        notes.Delivery(3, DeliveryProgress.AT_LEAST_ONCE, 5, 6, (1 << 63, 8)),
     ]
     assert notes.subscriptions_of(kept, notes.LIVE_SUBSCRIPTION) == {"a/#": b"x"}
     assert notes.subscriptions_of(kept, notes.TOPIC_MEMBERSHIP) == {"$share/g/t": b"y"}

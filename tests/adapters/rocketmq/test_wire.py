@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.rocketmq.codec import answer_encoding as wire
-from adapters.rocketmq.codec.answer_encoding import Name, Place
+from adapters.rocketmq.codec.answer_encoding import AnswerPlace, Name
 from adapters.rocketmq.errors import Code, RocketmqError
 from tests.adapters.rocketmq.support import definition_pb2, service_pb2
 
@@ -52,7 +52,7 @@ def test_long_texts_are_cut() -> None:
 
 
 def test_a_route() -> None:
-    place = Place(3, (("broker.example.org", 8081),))
+    place = AnswerPlace(3, (("broker.example.org", 8081),))
     server = wire.broker("weir", place)
     name = Name("space", "orders")
     queues = [wire.queue(name, number, server, (1, 3)) for number in (0, 1)]
@@ -69,7 +69,7 @@ def test_a_route() -> None:
 
 
 def test_an_assignment_of_any_queue() -> None:
-    server = wire.broker("weir", Place(1, (("127.0.0.1", 1),)))
+    server = wire.broker("weir", AnswerPlace(1, (("127.0.0.1", 1),)))
     data = wire.assignment_answer([wire.queue(Name("", "t"), -1, server, (1,))])
     read = service_pb2.QueryAssignmentResponse.FromString(data)
     assert [each.message_queue.id for each in read.assignments] == [-1]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from adapters.sqs.codec.shape_base import Kind, Shape, fields_of, wire_name
+from adapters.sqs.codec.shape_base import Shape, ShapeKind, fields_of, wire_name
 from adapters.sqs.codec.shapes import ACTIONS
 
 MODEL = botocore.session.Session().get_service_model("sqs")
 
 SCALARS = {
-    "string": Kind.STRING,
-    "integer": Kind.INTEGER,
-    "long": Kind.INTEGER,
-    "boolean": Kind.BOOLEAN,
-    "blob": Kind.BLOB,
+    "string": ShapeKind.STRING,
+    "integer": ShapeKind.INTEGER,
+    "long": ShapeKind.INTEGER,
+    "boolean": ShapeKind.BOOLEAN,
+    "blob": ShapeKind.BLOB,
 }
 
 
@@ -42,10 +42,10 @@ def assert_same(shape: type[Shape], model) -> None:
         member = model.members[name]
         assert field.required == (name in model.required_members), (shape, name)
         if member.type_name == "list":
-            assert field.kind is Kind.LIST
+            assert field.kind is ShapeKind.LIST
             assert_same_item(field, member.member)
         elif member.type_name == "map":
-            assert field.kind is Kind.MAP
+            assert field.kind is ShapeKind.MAP
             assert_same_item(field, member.value)
         else:
             assert field.kind is SCALARS[member.type_name], (shape, name)
@@ -53,7 +53,7 @@ def assert_same(shape: type[Shape], model) -> None:
 
 def assert_same_item(field, model) -> None:
     if model.type_name == "structure":
-        assert field.item is Kind.SHAPE
+        assert field.item is ShapeKind.SHAPE
         assert_same(field.item_shape, model)
     else:
         assert field.item is SCALARS[model.type_name]

@@ -47,7 +47,7 @@ class Group:
         """
         encoded = [
             entries.encode_batch(
-                entries.Batch(
+                entries.EntryBatch(
                     *identity,
                     (commands.encode_control(commands.PutRecord(str(identity), b"x", None)),),
                 )
@@ -61,7 +61,9 @@ class Group:
     def carry_out(self, *changes: commands.Control) -> list[object]:
         """Apply each in a batch of its own, of one client."""
         encoded = [
-            entries.encode_batch(entries.Batch(7, 1, number, (commands.encode_control(change),)))
+            entries.encode_batch(
+                entries.EntryBatch(7, 1, number, (commands.encode_control(change),))
+            )
             for number, change in enumerate(changes, 1)
         ]
         body = entries.build(1, encoded, (), ())

@@ -1,4 +1,4 @@
-"""`Progress` against sets and dicts that say the same."""
+"""`GroupProgress` against sets and dicts that say the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from kernel.broker.group_state.progress import (
     FULL,
-    Progress,
+    GroupProgress,
     acked_by_all,
     stretches,
     unacked_by_any,
@@ -55,7 +55,7 @@ def flat(pairs: list[tuple[int, int]]) -> list[int]:
     return [at for start, end in pairs for at in range(start, end)]
 
 
-def play(progress: Progress, naive: Naive, script: list[tuple[str, object]]) -> None:
+def play(progress: GroupProgress, naive: Naive, script: list[tuple[str, object]]) -> None:
     for what, value in script:
         if what == "ack":
             start, end = value
@@ -81,7 +81,7 @@ def play(progress: Progress, naive: Naive, script: list[tuple[str, object]]) -> 
 @settings(max_examples=80, deadline=None)
 @given(steps)
 def test_progress_is_what_happened(script: list[tuple[str, object]]) -> None:
-    progress, naive = Progress(), Naive()
+    progress, naive = GroupProgress(), Naive()
     play(progress, naive, script)
     floor = naive.floor
     assert progress.floor == floor
@@ -108,7 +108,7 @@ def test_progress_is_what_happened(script: list[tuple[str, object]]) -> None:
 def test_what_is_open_is_what_is_neither_acked_nor_kept(
     script: list[tuple[str, object]], span: tuple[int, int]
 ) -> None:
-    progress, naive = Progress(), Naive()
+    progress, naive = GroupProgress(), Naive()
     play(progress, naive, script)
     unacked = [at for at in range(*span) if at not in naive.acked]
     assert flat(list(progress.unacked(*span))) == unacked
@@ -123,7 +123,7 @@ def test_several_groups_together(
 ) -> None:
     progresses, naives = [], []
     for script in scripts:
-        progress, naive = Progress(), Naive()
+        progress, naive = GroupProgress(), Naive()
         play(progress, naive, script)
         progresses.append(progress)
         naives.append(naive)
@@ -142,14 +142,14 @@ def test_stretches_are_the_ones(base: int, ones: set[int]) -> None:
 
 
 def test_nothing_is_kept_of_what_is_acked_in_order() -> None:
-    progress = Progress()
+    progress = GroupProgress()
     for at in range(0, 10_000, 100):
         assert progress.ack(at, at + 100) == [(at, at + 100)]
     assert (progress.floor, progress.pages, progress.acked_above) == (10_000, {}, 0)
 
 
 def test_a_gap_that_closes_gives_its_pages_back() -> None:
-    progress = Progress()
+    progress = GroupProgress()
     progress.ack(1, 2_000)
     assert len(progress.pages) == 8
     assert progress.acked_bits(1) == FULL
@@ -160,7 +160,7 @@ def test_a_gap_that_closes_gives_its_pages_back() -> None:
 
 
 def test_marks_only_rise_and_levels_begin_at_nothing() -> None:
-    progress = Progress(50)
+    progress = GroupProgress(50)
     assert progress.mark() == 50
     assert progress.set_mark(2, 70)
     assert not progress.set_mark(2, 60)

@@ -8,7 +8,7 @@ from array import array
 import pytest
 
 from kernel.broker.delivery.ready import Ready
-from kernel.broker.group_state.progress import Progress
+from kernel.broker.group_state.progress import GroupProgress
 from kernel.broker.index.features import Feature
 from kernel.broker.index.runs import RunIndex
 
@@ -18,7 +18,7 @@ class Twin:
 
     def __init__(self, levels: int, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.index, self.progress = RunIndex(), Progress()
+        self.index, self.progress = RunIndex(), GroupProgress()
         self.ready = Ready(self.index, self.progress, levels)
         self.levels = levels
         self.level_of: list[int] = []
@@ -161,7 +161,7 @@ def test_what_is_handed_out_is_what_a_set_would_say(levels: int, seed: int) -> N
 
 @pytest.mark.parametrize("levels", [1, 3])
 def test_a_new_leader_begins_with_what_is_not_acked_and_not_kept(levels: int) -> None:
-    index, progress = RunIndex(), Progress()
+    index, progress = RunIndex(), GroupProgress()
     index.append(1, 0, 600, 1)
     progress.ack(0, 100)
     progress.ack(300, 400)
@@ -179,7 +179,7 @@ def test_a_new_leader_begins_with_what_is_not_acked_and_not_kept(levels: int) ->
 
 
 def test_a_limit_in_the_middle_of_a_run_is_kept() -> None:
-    index, progress = RunIndex(), Progress()
+    index, progress = RunIndex(), GroupProgress()
     index.append(1, 0, 10, 1)
     ready = Ready(index, progress, 1)
     taken = ready.take(0, 4, 10)

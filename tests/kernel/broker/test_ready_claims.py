@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kernel.broker.delivery.ready import Ready
-from kernel.broker.group_state.progress import Progress
+from kernel.broker.group_state.progress import GroupProgress
 from kernel.broker.index.runs import RunIndex
 
 
-def ready_of(messages: int) -> tuple[Ready, Progress]:
-    index, progress = RunIndex(), Progress()
+def ready_of(messages: int) -> tuple[Ready, GroupProgress]:
+    index, progress = RunIndex(), GroupProgress()
     index.append(1, 0, messages, 1)
     return Ready(index, progress, 1), progress
 

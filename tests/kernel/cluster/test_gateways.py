@@ -21,9 +21,9 @@ from kernel.cluster.gateway_balance import (
 from kernel.cluster.messages import (
     TASKS_MAX,
     UNLIKE_MAX,
-    Consuming,
+    ClientMove,
+    ConsumingReport,
     HeartbeatReport,
-    Move,
     Orders,
     Role,
     Task,
@@ -58,7 +58,7 @@ class Told:
         self.now_ms = 0
         self.drained: set[str] = set()
 
-    def second(self, *all_told: HeartbeatReport) -> dict[str, list[Move]]:
+    def second(self, *all_told: HeartbeatReport) -> dict[str, list[ClientMove]]:
         self.now_ms += 1_000
         return {each.name: orders.moves for each, orders in self.orders(*all_told)}
 
@@ -71,7 +71,7 @@ class Told:
         return {each.name: each.stage for each in self.table.status(self.drained, self.now_ms)}
 
 
-def moved(moves: list[Move]) -> list[tuple[str, int, str]]:
+def moved(moves: list[ClientMove]) -> list[tuple[str, int, str]]:
     return [(each.kind, each.clients, each.listeners["x.tcp"]) for each in moves]
 
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_drained_is_refused() -> None:
 def test_traffic_above_the_bound_moves_some_clients_once_it_lasts() -> None:
     found = Told()
     seconds = 0
-    heard: list[Move] = []
+    heard: list[ClientMove] = []
     while not heard:
         seconds += 1
         heard = found.second(
@@ -191,7 +191,7 @@ HOT = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
 
 def first_spread(
     found: Told, produced: Callable[[int], list[Task]], seconds: int = 20
-) -> list[Move]:
+) -> list[ClientMove]:
     """What gateway a, which has 8 consumers of the hot topic, is asked for first. `produced`: at
     the other gateway in each second: who produces, and where, does not matter.
     """
@@ -207,7 +207,7 @@ def first_spread(
 def test_consumers_of_a_hot_topic_are_spread() -> None:
     heard = first_spread(Told(0), lambda _second: [HOT])
     assert moved(heard) == [("x", 4, "b:1")]
-    assert heard[0].consuming == Consuming("acme", "t", "g")
+    assert heard[0].consuming == ConsumingReport("acme", "t", "g")
 
 
 def test_a_hot_topic_stays_hot_when_its_producers_stop_for_a_second() -> None:

@@ -40,7 +40,7 @@ def new_disk(capacity: int = 1 << 40) -> SimulatedDisk:
 def body_of(slots: list[bytes], settled: Iterable[tuple[int, int]] = ()) -> bytes:
     """An entry with slots that settles (index, slot) pairs of earlier ones."""
     payload = b"".join(SETTLE.pack(*pair) for pair in settled)
-    batch = entry.encode_batch(entry.Batch(1, 1, 1, [(1, 1, payload)]))
+    batch = entry.encode_batch(entry.EntryBatch(1, 1, 1, [(1, 1, payload)]))
     return entry.build(1_000, [batch], [len(slot) for slot in slots], slots)
 
 

@@ -15,7 +15,7 @@ from kernel.raft.messages import (
     Entry,
     HardState,
     Membership,
-    Message,
+    RaftMessage,
     ReadState,
     ReadWanted,
     Ready,
@@ -46,7 +46,7 @@ class Member:
         self.applied: list[Entry] = []
         self.reads: list[ReadState] = []
         self.wanted: list[ReadWanted] = []
-        self.outbox: list[Message] = []
+        self.outbox: list[RaftMessage] = []
         latest = self.storage.latest
         self.core = RaftCore(
             self.options,
@@ -122,8 +122,8 @@ class Group:
         """Nodes that nobody hears and that hear nobody."""
         self.hold: set[int] = set()
         """Kinds of messages that are not delivered but put by, in `held`."""
-        self.held: list[Message] = []
-        self.seen: list[Message] = []
+        self.held: list[RaftMessage] = []
+        self.seen: list[RaftMessage] = []
         """All messages that were delivered."""
 
     def __getitem__(self, node: int) -> Member:
@@ -163,7 +163,7 @@ class Group:
         assert self.core(node).role == LEADER
         return self.core(node)
 
-    def kinds(self, kind: int, to: int = 0) -> list[Message]:
+    def kinds(self, kind: int, to: int = 0) -> list[RaftMessage]:
         """Delivered messages of a kind, to a node or all, since the last call of `forget`."""
         return [each for each in self.seen if each.kind == kind and to in (0, each.to)]
 

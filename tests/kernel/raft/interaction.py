@@ -22,7 +22,7 @@ from kernel.raft.core import RaftCore
 from kernel.raft.errors import ConfigurationRefused, NotLeader, RaftError, UnknownSender
 from kernel.raft.members import configuration
 from kernel.raft.members.configuration import Change, ConfigurationChange
-from kernel.raft.messages import Entry, HardState, Membership, Message, Ready, Snapshot
+from kernel.raft.messages import Entry, HardState, Membership, RaftMessage, Ready, Snapshot
 from kernel.raft.options import RaftOptions
 
 from . import render
@@ -46,7 +46,7 @@ class Mail:
 
     to: int
     text: str
-    message: Message | None = None
+    message: RaftMessage | None = None
     call: Callable[[], None] | None = None
     kind: str = ""
 
@@ -231,7 +231,7 @@ class Group:
     def _send_snapshot(self, case: Case) -> None:
         node, to = self._one(case), int(case.words[1])
         snapshot = node.storage.snapshot()
-        message = Message(messages.SNAPSHOT, node.ident, to, node.core.term, snapshot=snapshot)
+        message = RaftMessage(messages.SNAPSHOT, node.ident, to, node.core.term, snapshot=snapshot)
         self._post(message)
         self._print(render.message_text(message))
 
@@ -289,7 +289,7 @@ class Group:
 
     # --- One node ---------------------------------------------------------------------------
 
-    def _post(self, message: Message) -> None:
+    def _post(self, message: RaftMessage) -> None:
         kind = render.KINDS[message.kind]
         self.mail.append(Mail(message.to, render.message_text(message), message, kind=kind))
 
@@ -373,7 +373,7 @@ class Group:
         node: Node,
         ready: Ready,
         answers: list[Mail],
-        own_vote: Message | None,
+        own_vote: RaftMessage | None,
         leads: bool,
     ) -> list[str]:
         """Queue what is to be written and applied; its lines in the Ready."""
@@ -382,7 +382,7 @@ class Group:
             responses = list(answers)
             own = own_vote
             if leads and ready.entries:
-                own = Message(
+                own = RaftMessage(
                     messages.APPEND_ANSWER, ident, ident, core.term, 0, ready.entries[-1].index
                 )
             if own is not None:

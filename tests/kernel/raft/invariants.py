@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from kernel.raft.core import RaftCore
-from kernel.raft.messages import LEADER, VOTE_ANSWER, Entry, Membership, Message
+from kernel.raft.messages import LEADER, VOTE_ANSWER, Entry, Membership, RaftMessage
 
 from .memory import MemoryStorage
 
@@ -73,7 +73,7 @@ class Invariants:
                 self._commits(core, everyone)
                 self._remember(core)
 
-    def voted(self, message: Message) -> None:
+    def voted(self, message: RaftMessage) -> None:
         """One vote a term: the answers that leave a node, over all its lives."""
         if message.kind == VOTE_ANSWER and not message.reject:
             key = (message.sender, message.term)

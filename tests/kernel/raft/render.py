@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kernel.raft import messages
 from kernel.raft.members import configuration
 from kernel.raft.members.progress import Progress
-from kernel.raft.messages import Entry, Membership, Message, Snapshot
+from kernel.raft.messages import Entry, Membership, RaftMessage, Snapshot
 
 KINDS = (
     "MsgProp",
@@ -46,7 +46,7 @@ def _quoted(body: bytes) -> str:
     return body.decode().replace("\\", "\\\\").replace('"', '\\"')
 
 
-def message_text(message: Message) -> str:
+def message_text(message: RaftMessage) -> str:
     """One message; several lines if it has several entries or a snapshot."""
     log = f"{message.log_term}/{message.index}"
     if message.kind in (messages.PREVOTE_ANSWER, messages.VOTE_ANSWER):

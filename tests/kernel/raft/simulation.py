@@ -24,7 +24,7 @@ from kernel.raft.messages import (
     Entry,
     HardState,
     Membership,
-    Message,
+    RaftMessage,
     ReadWanted,
     Ready,
     Snapshot,
@@ -60,7 +60,7 @@ class Simulation:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.invariants = Invariants()
-        self.network: list[Message] = []
+        self.network: list[RaftMessage] = []
         self.happened: Counter[str] = Counter()
         self.cut_off: set[int] = set()
         """Nodes that nobody hears and that hear nobody."""
@@ -252,7 +252,7 @@ class Simulation:
             self._step(node, message)
         return node
 
-    def _step(self, node: SimulatedNode, message: Message) -> None:
+    def _step(self, node: SimulatedNode, message: RaftMessage) -> None:
         assert node.core is not None
         try:
             node.core.step(message)

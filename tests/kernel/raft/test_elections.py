@@ -8,7 +8,7 @@ import pytest
 
 from kernel.raft import messages
 from kernel.raft.errors import NotLeader, TransferUnderWay
-from kernel.raft.messages import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, Message
+from kernel.raft.messages import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, RaftMessage
 from kernel.raft.options import RaftOptions
 
 from .group import OPTIONS, Group
@@ -70,7 +70,7 @@ def test_a_follower_with_a_leader_grants_no_vote_but_to_a_transfer() -> None:
     group = Group(3)
     group.elect(1)
     follower = group[2]
-    ask = Message(messages.VOTE, 3, 2, 5, log_term=9, index=9)
+    ask = RaftMessage(messages.VOTE, 3, 2, 5, log_term=9, index=9)
     follower.core.step(ask)
     assert not follower.core.has_ready()
     assert follower.core.term == 1
@@ -110,19 +110,19 @@ def test_nobody_leads_by_the_votes_of_others_before_its_own_is_on_disk() -> None
 def test_a_vote_is_given_once_a_term_also_over_a_restart() -> None:
     group = Group(3, replace(OPTIONS, pre_vote=False))
     voter = group[3]
-    voter.core.step(Message(messages.VOTE, 1, 3, 1))
+    voter.core.step(RaftMessage(messages.VOTE, 1, 3, 1))
     voter.turn()
     assert [each.reject for each in voter.outbox] == [False]
     voter.restart()
     for candidate, refused in ((2, True), (1, False)):
-        voter.core.step(Message(messages.VOTE, candidate, 3, 1))
+        voter.core.step(RaftMessage(messages.VOTE, candidate, 3, 1))
         voter.turn()
         assert voter.outbox.pop().reject is refused
 
 
 def test_a_vote_waits_for_the_disk() -> None:
     group = Group(3, replace(OPTIONS, pre_vote=False))
-    group.core(3).step(Message(messages.VOTE, 1, 3, 1))
+    group.core(3).step(RaftMessage(messages.VOTE, 1, 3, 1))
     ready = group.core(3).ready()
     assert ready.must_sync
     assert ready.hard_state is not None

@@ -10,7 +10,7 @@ import pytest
 
 from kernel.raft import messages
 from kernel.raft.errors import NotLeader, ReadsFull
-from kernel.raft.messages import LEADER, Message, ReadState
+from kernel.raft.messages import LEADER, RaftMessage, ReadState
 
 from .group import OPTIONS, Group
 
@@ -190,7 +190,7 @@ def test_a_late_answer_to_an_old_heartbeat_gives_no_new_lease() -> None:
 def test_a_stamp_from_the_future_counts_as_now() -> None:
     group = _leased()
     leader = group.core(1)
-    leader.step(Message(messages.HEARTBEAT_ANSWER, 2, 1, 1, stamp=1 << 40))
+    leader.step(RaftMessage(messages.HEARTBEAT_ANSWER, 2, 1, 1, stamp=1 << 40))
     assert leader.tracker.progress[2].stamp == leader.ticks
 
 
@@ -219,7 +219,7 @@ def test_with_leases_a_restarted_voter_sits_out_an_election_timeout() -> None:
     voter = group[3]
     voter.restart()
     voter.turn()
-    ask = Message(messages.PREVOTE, 2, 3, 2, log_term=9, index=9)
+    ask = RaftMessage(messages.PREVOTE, 2, 3, 2, log_term=9, index=9)
     voter.core.step(ask)
     assert not voter.core.has_ready()
     voter.core.tick(OPTIONS.election_ticks)

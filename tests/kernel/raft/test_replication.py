@@ -9,7 +9,7 @@ import pytest
 from kernel.raft import messages
 from kernel.raft.errors import NotLeader, ProposalsFull, UnknownSender
 from kernel.raft.members.progress import PROBE, REPLICATE, SNAPSHOTTING
-from kernel.raft.messages import ENTRY_OVERHEAD_BYTES, Message
+from kernel.raft.messages import ENTRY_OVERHEAD_BYTES, RaftMessage
 
 from .group import OPTIONS, Group
 
@@ -329,13 +329,13 @@ def test_an_answer_of_a_node_that_is_no_member_is_refused() -> None:
     group = Group(3)
     leader = group.elect(1)
     with pytest.raises(UnknownSender):
-        leader.step(Message(messages.APPEND_ANSWER, 9, 1, 1, index=1))
+        leader.step(RaftMessage(messages.APPEND_ANSWER, 9, 1, 1, index=1))
 
 
 def test_an_answer_for_entries_that_were_never_sent_counts_for_nothing() -> None:
     group = Group(3)
     leader = group.elect(1)
-    leader.step(Message(messages.APPEND_ANSWER, 2, 1, 1, index=99))
+    leader.step(RaftMessage(messages.APPEND_ANSWER, 2, 1, 1, index=99))
     assert leader.tracker.progress[2].match == 1
     assert leader.log.committed == 1
 

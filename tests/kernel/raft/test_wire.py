@@ -6,24 +6,24 @@ import pytest
 
 from kernel.raft import message_wire as wire
 from kernel.raft import messages
-from kernel.raft.messages import Entry, Membership, Message, Snapshot
+from kernel.raft.messages import Entry, Membership, RaftMessage, Snapshot
 
 
-def flat(group: int, message: Message) -> bytes:
+def flat(group: int, message: RaftMessage) -> bytes:
     return b"".join(wire.encode(group, message))
 
 
-def same(one: Message, other: Message) -> bool:
-    plain = set(Message.__slots__) - {"entries"}
+def same(one: RaftMessage, other: RaftMessage) -> bool:
+    plain = set(RaftMessage.__slots__) - {"entries"}
     rows = [[(e.term, e.index, e.kind, e.body) for e in each.entries] for each in (one, other)]
     return rows[0] == rows[1] and all(getattr(one, at) == getattr(other, at) for at in plain)
 
 
 EXAMPLES = [
-    Message(messages.HEARTBEAT, 1, 2, 7, commit=9, context=b"read 5", stamp=44),
-    Message(messages.APPEND_ANSWER, 2, 1, 7, 3, 12, reject=True, hint=11),
-    Message(messages.VOTE, 3, 1, 8, 7, 100, forced=True),
-    Message(
+    RaftMessage(messages.HEARTBEAT, 1, 2, 7, commit=9, context=b"read 5", stamp=44),
+    RaftMessage(messages.APPEND_ANSWER, 2, 1, 7, 3, 12, reject=True, hint=11),
+    RaftMessage(messages.VOTE, 3, 1, 8, 7, 100, forced=True),
+    RaftMessage(
         messages.APPEND,
         1,
         3,
@@ -33,7 +33,7 @@ EXAMPLES = [
         99,
         [Entry(8, 101, messages.EMPTY, b""), Entry(8, 102, messages.NORMAL, bytes(5_000))],
     ),
-    Message(
+    RaftMessage(
         messages.SNAPSHOT,
         1,
         4,

@@ -15,7 +15,7 @@ from kernel.raft.messages import (
     Entry,
     HardState,
     Membership,
-    Message,
+    RaftMessage,
     Snapshot,
 )
 
@@ -25,13 +25,13 @@ from .memory import MemoryStorage
 
 def _append(
     sender: int, term: int, prior: tuple[int, int], *terms: int, commit: int = 0
-) -> Message:
+) -> RaftMessage:
     """An append to node 1 of entries with these terms behind `prior` (index, term)."""
     index, prior_term = prior
     entries = [
         Entry(each, index + place, NORMAL, b"%d" % each) for place, each in enumerate(terms, 1)
     ]
-    return Message(messages.APPEND, sender, 1, term, prior_term, index, commit, entries)
+    return RaftMessage(messages.APPEND, sender, 1, term, prior_term, index, commit, entries)
 
 
 def test_a_leaders_appends_leave_before_its_own_sync() -> None:
@@ -158,7 +158,7 @@ def test_nothing_commits_behind_what_the_leader_is_known_to_share() -> None:
 def test_a_commit_index_beyond_a_log_that_has_forgotten_stops_the_replica() -> None:
     core = Group(3).core(1)
     with pytest.raises(LogDamaged):
-        core.step(Message(messages.HEARTBEAT, 2, 1, 1, commit=5))
+        core.step(RaftMessage(messages.HEARTBEAT, 2, 1, 1, commit=5))
 
 
 def test_entries_with_a_gap_stop_the_replica() -> None:
@@ -204,10 +204,10 @@ def test_entries_of_an_earlier_term_commit_only_under_one_of_this_term() -> None
     leader = group.elect(2)
     assert leader.log.last_index == 3
     assert leader.tracker.progress[2].match == 3
-    leader.step(Message(messages.APPEND_ANSWER, 3, 2, leader.term, index=2))
+    leader.step(RaftMessage(messages.APPEND_ANSWER, 3, 2, leader.term, index=2))
     assert leader.tracker.committed() == 2
     assert leader.log.committed == 1
-    leader.step(Message(messages.APPEND_ANSWER, 3, 2, leader.term, index=3))
+    leader.step(RaftMessage(messages.APPEND_ANSWER, 3, 2, leader.term, index=3))
     assert leader.log.committed == 3
     group.run()
     assert group[2].bodies == [b"old"]

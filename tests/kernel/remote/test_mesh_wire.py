@@ -15,7 +15,7 @@ from kernel.remote import things
 from kernel.remote.leader_calls.call_wire import WireError, decode
 from kernel.remote.mesh import link as mesh_link
 from kernel.remote.mesh import mesh_wire as wire
-from kernel.remote.mesh.link import Inbox, Link
+from kernel.remote.mesh.link import LinkInbox, MeshLink
 from kernel.remote.mesh.remote_memory import ANNOUNCED_MAX, ANNOUNCED_SLACK
 from kernel.rpc.channel import Channel
 from kernel.rpc.frame import RpcError
@@ -154,13 +154,13 @@ class Wires:
         return [(each.number, wire.failure_of(each)) for each in dones]
 
 
-def send(link: Link, heard: list[KernelError | None], count: int = 1) -> None:
+def send(link: MeshLink, heard: list[KernelError | None], count: int = 1) -> None:
     for _ in range(count):
         link.send(wire.encode_messages((), (), [len(ONE)], 0), [ONE], len(ONE), heard.append)
 
 
 def test_a_link_sends_again_what_is_unanswered_and_nothing_else() -> None:
-    link = Link(7)
+    link = MeshLink(7)
     heard: list[KernelError | None] = []
     send(link, heard)
     first, second = Wires(), Wires()
@@ -182,7 +182,7 @@ def test_a_link_sends_again_what_is_unanswered_and_nothing_else() -> None:
 
 
 def test_a_link_tells_up_to_where_it_has_heard() -> None:
-    link, wires = Link(7), Wires()
+    link, wires = MeshLink(7), Wires()
     link.connected(cast("Channel", wires))
     send(link, [], 4)
     for number in (2, 1, 4):
@@ -192,7 +192,7 @@ def test_a_link_tells_up_to_where_it_has_heard() -> None:
 
 
 def test_an_inbox_takes_each_frame_once_and_remembers_failures() -> None:
-    inbox, wires = Inbox(7, 5), Wires()
+    inbox, wires = LinkInbox(7, 5), Wires()
     inbox.channel = cast("Channel", wires)
     assert inbox.is_new(5, 4)
     assert not inbox.is_new(5, 4)  # sent again while it is carried out: answered once, then
@@ -211,7 +211,7 @@ def test_an_inbox_takes_each_frame_once_and_remembers_failures() -> None:
 
 
 def test_a_frame_larger_than_a_message_may_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    link = Link(7)
+    link = MeshLink(7)
     too_large = link.refusal(mesh_link.FRAME_BYTES_MAX + 1)
     assert too_large is not None
     assert too_large.code is Code.TOO_LARGE

@@ -14,7 +14,7 @@ from kernel.api.model import DEFAULT_GROUP, TopicInfo
 from kernel.common.errors import Code, KernelError
 from kernel.remote.client import ClusterClient
 from kernel.remote.streams import stream_wire
-from kernel.remote.streams.parts import Part, Pool
+from kernel.remote.streams.parts import CreditPool, StreamPart
 from kernel.remote.streams.stream_service import AWAY_MS, CLAIM_MS, SETTLE_IN_MS, StreamService
 from tests.kernel.remote.cluster import gateway_of, hand_over, running_stores, serving
 from tests.kernel.remote.gateway import GROUP, Gateway, started
@@ -33,9 +33,11 @@ class Claimant(Recorder):
     def __init__(self, client: ClusterClient, topic: TopicInfo, epoch: int) -> None:
         super().__init__(client, topic, 0)
         self.consumer.cancel()
-        pool = Pool()
+        pool = CreditPool()
         spec = ConsumerSpec(topic, DEFAULT_GROUP, self.session)
-        self.part: Part = client.streams.attach_part(topic.queues[0], spec, self, pool, (7, epoch))
+        self.part: StreamPart = client.streams.attach_part(
+            topic.queues[0], spec, self, pool, (7, epoch)
+        )
         self.part.grant(10)
 
 

@@ -14,7 +14,7 @@ from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, QueueRef, TopicInfo,
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import QueueId, RaftGroup, TopicId
 from kernel.remote.streams.gateways import ConsumingGateway, GatewayCredit, GatewayStream
-from kernel.remote.streams.parts import Pool, Share
+from kernel.remote.streams.parts import CreditPool, CreditShare
 from kernel.remote.streams.streams import Streams
 from kernel.remote.tree import consumer as tree_consumer
 from kernel.rpc.channel import Channel
@@ -147,7 +147,7 @@ async def test_ten_thousand_streams_end_in_linear_time() -> None:
         streams = Streams(later.append)
         channel = Ends()
         streams._serves(channel, RaftGroup(1), 1)  # type: ignore[arg-type]
-        pool = Pool()
+        pool = CreditPool()
         topic = TopicInfo(DEFAULT_TENANT, "work", TopicId(1), 1, TopicOptions(), (), {})
         spec = ConsumerSpec(topic, DEFAULT_GROUP, None)
         parts = [
@@ -171,11 +171,11 @@ async def test_ten_thousand_streams_end_in_linear_time() -> None:
 
 
 def test_credit_is_divided_among_stores_and_never_among_streams() -> None:
-    pool = Pool()
+    pool = CreditPool()
     stores = [Channel.__new__(Channel) for _ in range(3)]
     pool.left = 30
     for number, each in enumerate(stores):
-        pool.shares[each] = Share(pool, number)
+        pool.shares[each] = CreditShare(pool, number)
 
     def told() -> list[int]:
         for _, share, more in pool.changes():

@@ -19,7 +19,7 @@ from kernel.common.ids import Offset, RaftGroup
 from kernel.common.ports import Clock
 from kernel.remote.client import ClusterClient
 from kernel.remote.tree import tree_wire as wire
-from kernel.requests.publish import Batch
+from kernel.requests.publish import ProducerBatch
 from kernel.subscribers import local_tree
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import body_of
@@ -85,11 +85,11 @@ async def eventually(question: Callable[[], Awaitable[object]], wanted: object) 
 
 
 def unlisted(sent: Sent) -> list[int]:
-    return cast("Batch", sent.batch).unlisted
+    return cast("ProducerBatch", sent.batch).unlisted
 
 
 def unheard(sent: Sent) -> dict[int, int]:
-    return dict(cast("Batch", sent.batch).unheard)
+    return dict(cast("ProducerBatch", sent.batch).unheard)
 
 
 async def test_what_nobody_gets_is_told_with_its_bytes_and_nothing_else(tmp_path: Path) -> None:

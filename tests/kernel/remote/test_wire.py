@@ -35,8 +35,7 @@ from kernel.remote.leader_calls.transaction_wire import (
     encode_prepare,
     encode_transact,
 )
-from kernel.remote.streams.parts import Part as StreamPart
-from kernel.remote.streams.parts import Pool
+from kernel.remote.streams.parts import CreditPool, StreamPart
 from kernel.requests.leader import LeaseChanging, Settling, Together
 from kernel.requests.publish_part import Part
 
@@ -70,7 +69,7 @@ def _transact() -> bytes:
     nothing = cast("Any", None)
     spec = ConsumerSpec(TOPIC, "g", None)
     part, gone = (
-        StreamPart(nothing, number, TOPIC.queues[0], spec, nothing, Pool(), (0, 0))
+        StreamPart(nothing, number, TOPIC.queues[0], spec, nothing, CreditPool(), (0, 0))
         for number in (77, 78)
     )
     gone.is_gone = True

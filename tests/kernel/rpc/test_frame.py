@@ -11,8 +11,8 @@ from kernel.rpc.frame import (
     MORE,
     Frame,
     FrameReader,
-    Kind,
     RpcError,
+    RpcFrameKind,
     encode,
 )
 
@@ -25,24 +25,24 @@ def wire(kind: int, parts: list[bytes], *, control: bool = False) -> list[bytes]
 @pytest.mark.parametrize("chunk", [1, 7, 4_096, 1 << 30])
 def test_messages_arrive_whole_however_the_bytes_are_cut(chunk: int) -> None:
     bodies = [b"", b"x", b"y" * 1_000, b"z" * (2 * FRAGMENT_BYTES + 5) if chunk > 7 else b"z" * 50]
-    data = b"".join(b"".join(wire(Kind.CALL, [body[:10], body[10:]])) for body in bodies)
+    data = b"".join(b"".join(wire(RpcFrameKind.CALL, [body[:10], body[10:]])) for body in bodies)
     reader = FrameReader()
     got = [
         frame for at in range(0, len(data), chunk) for frame in reader.feed(data[at : at + chunk])
     ]
-    assert got == [Frame(Kind.CALL, 3, 9, body) for body in bodies]
+    assert got == [Frame(RpcFrameKind.CALL, 3, 9, body) for body in bodies]
 
 
 def test_a_part_that_needs_no_cut_is_handed_on_uncopied() -> None:
     body = b"b" * 1_000
-    (buffers,) = encode(Kind.CAST, 1, 0, [b"head", body], control=False)
+    (buffers,) = encode(RpcFrameKind.CAST, 1, 0, [b"head", body], control=False)
     assert buffers[2] is body
 
 
 def test_control_frames_stand_between_the_fragments_of_a_large_message() -> None:
-    large = wire(Kind.CALL, [b"l" * (3 * FRAGMENT_BYTES)])
+    large = wire(RpcFrameKind.CALL, [b"l" * (3 * FRAGMENT_BYTES)])
     assert len(large) == 3
-    (small,) = wire(Kind.CAST, [b"heartbeat"], control=True)
+    (small,) = wire(RpcFrameKind.CAST, [b"heartbeat"], control=True)
     reader = FrameReader()
     got = [
         frame.payload[:9] for data in (large[0], small, *large[1:]) for frame in reader.feed(data)
@@ -53,7 +53,7 @@ def test_control_frames_stand_between_the_fragments_of_a_large_message() -> None
 def test_every_fragment_but_the_last_is_full_and_no_byte_is_lost() -> None:
     chance = random.Random(5)
     parts = [chance.randbytes(chance.randrange(1, 200_000)) for _ in range(20)]
-    frames = wire(Kind.CALL, parts)
+    frames = wire(RpcFrameKind.CALL, parts)
     assert {len(each) - HEAD.size for each in frames[:-1]} == {FRAGMENT_BYTES}
     (got,) = list(FrameReader().feed(b"".join(frames)))
     assert got.payload == b"".join(parts)
@@ -61,30 +61,30 @@ def test_every_fragment_but_the_last_is_full_and_no_byte_is_lost() -> None:
 
 def test_a_message_over_the_limit_is_refused_at_both_ends() -> None:
     with pytest.raises(ValueError, match="at most"):
-        list(encode(Kind.CALL, 1, 1, [bytes(MESSAGE_BYTES_MAX + 1)], control=False))
+        list(encode(RpcFrameKind.CALL, 1, 1, [bytes(MESSAGE_BYTES_MAX + 1)], control=False))
     reader = FrameReader(bytes_max=1_000)
     with pytest.raises(RpcError, match="more than 1000 bytes"):
-        list(reader.feed(wire(Kind.HELLO, [bytes(1_001)])[0]))
+        list(reader.feed(wire(RpcFrameKind.HELLO, [bytes(1_001)])[0]))
     reader = FrameReader(bytes_max=FRAGMENT_BYTES)
     with pytest.raises(RpcError, match="more than"):
-        list(reader.feed(b"".join(wire(Kind.CALL, [bytes(3 * FRAGMENT_BYTES)]))))
+        list(reader.feed(b"".join(wire(RpcFrameKind.CALL, [bytes(3 * FRAGMENT_BYTES)]))))
 
 
 @pytest.mark.parametrize("length", [1_001, FRAGMENT_BYTES])
 def test_a_message_over_the_limit_is_refused_before_it_has_come(length: int) -> None:
     with pytest.raises(RpcError, match="more than 1000 bytes"):
-        list(FrameReader(bytes_max=1_000).feed(HEAD.pack(length, Kind.HELLO, 0, 0, 0)))
+        list(FrameReader(bytes_max=1_000).feed(HEAD.pack(length, RpcFrameKind.HELLO, 0, 0, 0)))
 
 
 @pytest.mark.parametrize("length", [0, 1, FRAGMENT_BYTES - 1])
 def test_a_fragment_that_is_not_full_is_none_so_that_there_are_only_so_many(length: int) -> None:
     with pytest.raises(RpcError, match="not the last"):
-        list(FrameReader().feed(HEAD.pack(length, Kind.CALL, MORE, 3, 9)))
+        list(FrameReader().feed(HEAD.pack(length, RpcFrameKind.CALL, MORE, 3, 9)))
 
 
 def test_garbage_ends_in_rpc_errors_only() -> None:
     chance = random.Random(11)
-    good = b"".join(wire(Kind.CALL, [b"body" * 20]))
+    good = b"".join(wire(RpcFrameKind.CALL, [b"body" * 20]))
     refused = 0
     for _ in range(20_000):
         data = bytearray(good * 2)

@@ -16,7 +16,7 @@ from kernel.common.errors import KernelError
 from kernel.common.listening import ListeningSockets
 from kernel.rpc import link
 from kernel.rpc.channel import Channel
-from kernel.rpc.frame import FRAGMENT_BYTES, HEAD, Kind
+from kernel.rpc.frame import FRAGMENT_BYTES, HEAD, RpcFrameKind
 from kernel.rpc.handshake import Admit
 from kernel.rpc.link import (
     CLOSED_UNHEARD,
@@ -246,7 +246,9 @@ def is_gone(stranger: socket.socket) -> bool:
         return True
 
 
-@pytest.mark.parametrize("say", [b"", HEAD.pack(4_000, Kind.HELLO, 0, 0, 0) + b"half of it"])
+@pytest.mark.parametrize(
+    "say", [b"", HEAD.pack(4_000, RpcFrameKind.HELLO, 0, 0, 0) + b"half of it"]
+)
 async def test_strangers_push_out_only_each_other_and_members_get_in(say: bytes) -> None:
     there = Side(2, is_dialer=False)
     told: list[str] = []
@@ -276,7 +278,7 @@ async def test_strangers_push_out_only_each_other_and_members_get_in(say: bytes)
 
 async def test_who_announces_more_than_a_hello_is_cut_off_before_it_comes() -> None:
     async with watched() as (address, told, _):
-        (stranger,) = strangers(address, 1, HEAD.pack(FRAGMENT_BYTES, Kind.HELLO, 0, 0, 0))
+        (stranger,) = strangers(address, 1, HEAD.pack(FRAGMENT_BYTES, RpcFrameKind.HELLO, 0, 0, 0))
         await until(lambda: told)
         assert told == [("127.0.1.1", "a message of more than 4096 bytes")]
         stranger.close()

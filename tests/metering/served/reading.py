@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from metering.schema import Action, Kind, ManifestEntry, Outcome, Record, parse_manifest
+from metering.schema import (
+    Action,
+    Kind,
+    ManifestEntry,
+    Outcome,
+    Record,
+    parse_manifest,
+)
 from metering.schema.manifest import MANIFEST_NAME
 from spark.period import Period
 from tests.metering.served.drivers import Tally

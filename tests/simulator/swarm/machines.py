@@ -15,7 +15,7 @@ from kernel.log.errors import JournalError
 from kernel.log.format.checkpoint import Position
 from kernel.log.journal import JournalOptions
 from kernel.raft import message_wire as wire
-from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, Message
+from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, RaftMessage
 from kernel.store.raft_groups.consensus import RaftTiming
 from kernel.store.raft_groups.quiescence import BEATS
 from kernel.store.recovery.damage import Others
@@ -62,7 +62,7 @@ class Network:
         """Nothing is lost, repeated or overtaken any more."""
         self.loss = self.repeat = self.reorder = 0.0
 
-    def send(self, sender: int, group: int, message: Message) -> None:
+    def send(self, sender: int, group: int, message: RaftMessage) -> None:
         """A message leaves a machine."""
         self._run.raft.sent(self._run.machines[sender], group, message)
         chance = self._chance

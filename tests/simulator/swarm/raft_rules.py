@@ -16,7 +16,7 @@ from kernel.raft.messages import (
     VOTE_ANSWER,
     Entry,
     Membership,
-    Message,
+    RaftMessage,
     Snapshot,
 )
 from kernel.store.raft_groups.member import Member
@@ -111,7 +111,7 @@ class RaftRules:
 
     # --- Messages ---------------------------------------------------------------------------
 
-    def sent(self, sender: Machine, group: int, message: Message) -> None:
+    def sent(self, sender: Machine, group: int, message: RaftMessage) -> None:
         """A message leaves a node."""
         kind = message.kind
         if kind in _LEADS:
@@ -132,7 +132,7 @@ class RaftRules:
             what = f"group {group}: {node} leads term {term}, which is not on its disk"
             self._broken("leads_after_sync", what)
 
-    def one_vote_a_term(self, node: int, group: int, message: Message) -> None:
+    def one_vote_a_term(self, node: int, group: int, message: RaftMessage) -> None:
         """A vote is given once a term, also over restarts, and stands on disk before it leaves."""
         known = self._votes.setdefault((group, node, message.term), message.to)
         if known != message.to:
@@ -143,7 +143,7 @@ class RaftRules:
             what = f"group {group}: the vote of {node} in term {message.term} is not on its disk"
             self._broken("vote_answered_after_sync", what)
 
-    def append_answered_after_sync(self, sender: Machine, group: int, message: Message) -> None:
+    def append_answered_after_sync(self, sender: Machine, group: int, message: RaftMessage) -> None:
         synced = self.model(sender.number, group)
         core = sender.member(group).core
         # An answer of an earlier term says what it had then: one write may bring an entry, its
