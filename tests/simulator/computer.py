@@ -123,7 +123,8 @@ def _stop(opened: LocalStore) -> None:
     store.consensus.wall_clocks.stop()
     store.consensus.healing.stop()
     store.unreadable.stop()
-    for timer in (opened.housekeeper._ticker, opened.client._second_timer):
+    housekeeper = opened.housekeeper
+    for timer in (housekeeper._ticker, housekeeper._noting, opened.client._second_timer):
         if timer is not None:
             timer.cancel()
     if opened.receiver is not None:
