@@ -1,11 +1,12 @@
 """Where each entry stands: (group, index) to segment, offset, length and references, packed.
 
-Entries are kept in chunks of 1,024 indexes, each four arrays: 24 bytes an entry and no object.
+Entries are kept in chunks of 1,024 indexes, each four arrays: 8 bytes an entry and no object, or up
+to 20 where a chunk has values that are too large for that.
 
-    position   u64   segment << 30 | offset / 8; 0 if the entry is not placed
-    length     u32   of the record
-    live       u32   references that still hold the entry
-    total      u32   references it ever had
+    position   u32 or u64   segment << 30 | offset / 8, less the chunk's base; 0: it is not placed
+    length     u16 or u32   of the record
+    live       u8 or u32    references that still hold the entry
+    total      u8 or u32    references it ever had
 
 A chunk goes when nothing in it is held any more and all of it stands below its group's mark (the
 index that a durable snapshot has applied). So memory follows what is live, not what is on disk,
@@ -29,8 +30,10 @@ OFFSET_MASK = (1 << SEGMENT_SHIFT) - 1
 Weighed = tuple[int, int, int, int]
 """(group, index, offset in its segment, references it had) of an entry."""
 
-_ZEROS_Q = bytes(8 * CHUNK_ENTRIES)
-_ZEROS_I = bytes(4 * CHUNK_ENTRIES)
+_ZEROS = bytes(4 * CHUNK_ENTRIES)
+_NARROW_POSITION = (1 << 32) - 1
+_NARROW_LENGTH = (1 << 16) - 1
+_NARROW_COUNT = (1 << 8) - 1
 
 
 def pack_position(segment: int, offset: int) -> int:
@@ -41,15 +44,48 @@ def pack_position(segment: int, offset: int) -> int:
 class Chunk:
     """1,024 consecutive indexes of a group."""
 
-    __slots__ = ("held", "lengths", "live", "positions", "total")
+    __slots__ = ("_base", "_positions", "held", "lengths", "live", "total")
 
     def __init__(self) -> None:
-        self.positions = array("Q", _ZEROS_Q)
-        self.lengths = array("I", _ZEROS_I)
-        self.live = array("I", _ZEROS_I)
-        self.total = array("I", _ZEROS_I)
+        self._base = -1
+        """Before the first that was placed; -1: none was. Entries mostly stand one behind another,
+        so that the others are not far from it.
+        """
+        self._positions = array("I", _ZEROS)
+        self.lengths = array("H", _ZEROS[: 2 * CHUNK_ENTRIES])
+        self.live = array("B", _ZEROS[:CHUNK_ENTRIES])
+        self.total = array("B", _ZEROS[:CHUNK_ENTRIES])
         self.held = 0
         """Entries with a live reference."""
+
+    def position(self, slot: int) -> int:
+        """Packed position; 0: the entry is not placed."""
+        behind = self._positions[slot]
+        return behind + self._base if behind else 0
+
+    def put(self, slot: int, position: int, length: int) -> None:
+        """The entry stands there (hot)."""
+        if self._base < 0:
+            self._base = position - 1
+        if not 0 < position - self._base <= _NARROW_POSITION and self._positions.itemsize == 4:
+            self._positions = array("Q", map(self.position, range(CHUNK_ENTRIES)))
+            self._base = 0
+        if length > _NARROW_LENGTH and self.lengths.itemsize == 2:
+            self.lengths = array("I", self.lengths.tolist())
+        self._positions[slot] = position - self._base
+        self.lengths[slot] = length
+
+    def forget(self, slot: int) -> None:
+        """The entry stands nowhere."""
+        self._positions[slot] = 0
+
+    def count(self, slot: int, live: int, total: int) -> None:
+        """So many references hold the entry, of so many that it had: `live` <= `total` (hot)."""
+        if total > _NARROW_COUNT and self.total.itemsize == 1:
+            self.live = array("I", self.live.tolist())
+            self.total = array("I", self.total.tolist())
+        self.live[slot] = live
+        self.total[slot] = total
 
 
 class Locations:
@@ -76,8 +112,7 @@ class Locations:
         slot = index & CHUNK_MASK
         if chunk.live[slot]:
             self._account(chunk, slot, -1)
-        chunk.positions[slot] = position
-        chunk.lengths[slot] = length
+        chunk.put(slot, position, length)
         if chunk.live[slot]:
             self._account(chunk, slot, 1)
 
@@ -87,7 +122,7 @@ class Locations:
         if chunks is None:
             return 0
         chunk = chunks.get(index >> CHUNK_SHIFT)
-        return chunk.positions[index & CHUNK_MASK] if chunk is not None else 0
+        return chunk.position(index & CHUNK_MASK) if chunk is not None else 0
 
     def has(self, group: int, index: int) -> bool:
         """Whether the entry is placed in a segment that is still there."""
@@ -99,7 +134,7 @@ class Locations:
         if chunk is None:
             return False
         slot = index & CHUNK_MASK
-        position = chunk.positions[slot]
+        position = chunk.position(slot)
         segment = self.segments.get(position >> SEGMENT_SHIFT)
         end = ((position & OFFSET_MASK) << 3) + chunk.lengths[slot]
         return segment is not None and end <= segment.size
@@ -108,7 +143,7 @@ class Locations:
         """(segment, offset, record length). JournalError if the journal does not hold the entry."""
         chunk = self._chunk(group, index)
         slot = index & CHUNK_MASK
-        position = chunk.positions[slot]
+        position = chunk.position(slot)
         segment = self.segments.get(position >> SEGMENT_SHIFT)
         if not position or segment is None:
             raise JournalError(f"entry {index} of group {group} is not in the journal")
@@ -121,7 +156,7 @@ class Locations:
         chunk = self._chunk(group, index, create=True)
         slot = index & CHUNK_MASK
         live = chunk.live[slot]
-        position = chunk.positions[slot]
+        position = chunk.position(slot)
         if position:
             if position >> SEGMENT_SHIFT not in self.segments:
                 raise JournalError(f"entry {index} of group {group} is no more in the journal")
@@ -129,8 +164,7 @@ class Locations:
                 self._account(chunk, slot, -1)
         if not live:
             chunk.held += 1
-        chunk.live[slot] = live + references
-        chunk.total[slot] += references
+        chunk.count(slot, live + references, chunk.total[slot] + references)
         if position:
             self._account(chunk, slot, 1)
 
@@ -150,7 +184,7 @@ class Locations:
             raise JournalError(
                 f"{references} references to entry {index} of group {group} released, it has {live}"
             )
-        position = chunk.positions[slot]
+        position = chunk.position(slot)
         segment = self.segments[position >> SEGMENT_SHIFT] if position else None
         chunk.live[slot] = left
         if segment is not None:
@@ -173,7 +207,7 @@ class Locations:
         if chunk is None:
             return False
         slot = index & CHUNK_MASK
-        return chunk.positions[slot] == position and chunk.live[slot] > 0
+        return chunk.position(slot) == position and chunk.live[slot] > 0
 
     def stands_in(self, group: int, index: int, segment: int) -> bool:
         """Whether the entry is held, and stands in that segment."""
@@ -190,12 +224,11 @@ class Locations:
         if chunk is None:
             return
         slot = index & CHUNK_MASK
-        if not chunk.live[slot] or chunk.positions[slot] >> SEGMENT_SHIFT != source:
+        if not chunk.live[slot] or chunk.position(slot) >> SEGMENT_SHIFT != source:
             return
         self._account(chunk, slot, -1)
-        chunk.positions[slot] = position
-        chunk.lengths[slot] = length
-        chunk.total[slot] = chunk.live[slot]
+        chunk.put(slot, position, length)
+        chunk.count(slot, chunk.live[slot], chunk.live[slot])
         self._account(chunk, slot, 1)
 
     def large(self, length_min: int) -> Iterator[tuple[int, int, int, int]]:
@@ -206,7 +239,7 @@ class Locations:
                     continue
                 first = number << CHUNK_SHIFT
                 for slot, length in enumerate(chunk.lengths):
-                    position = chunk.positions[slot]
+                    position = chunk.position(slot)
                     if length >= length_min and chunk.live[slot] and position:
                         offset = (position & OFFSET_MASK) << 3
                         yield group, first + slot, position >> SEGMENT_SHIFT, offset
@@ -216,11 +249,11 @@ class Locations:
         for group, index, offset, references in found:
             chunk = self._groups.get(group, {}).get(index >> CHUNK_SHIFT)
             slot = index & CHUNK_MASK
-            if chunk is None or chunk.positions[slot] != pack_position(segment, offset):
+            if chunk is None or chunk.position(slot) != pack_position(segment, offset):
                 continue
             if chunk.live[slot]:
                 self._account(chunk, slot, -1)
-                chunk.total[slot] = max(chunk.total[slot], references)
+                chunk.count(slot, chunk.live[slot], max(chunk.total[slot], references))
                 self._account(chunk, slot, 1)
 
     def drop(self, group: int) -> None:
@@ -241,7 +274,7 @@ class Locations:
                     raise JournalError(
                         f"entry {first + slot} of group {group} is applied and cannot be replaced"
                     )
-                chunk.positions[slot] = 0
+                chunk.forget(slot)
 
     def checkpointed(self, group: int, index: int) -> None:
         """A durable snapshot has applied the group up to `index`: drop what nothing holds."""
@@ -265,7 +298,7 @@ class Locations:
                 del chunks[number]
 
     def entries_in_memory(self) -> int:
-        """Indexes that the chunks have room for: times 20 bytes is the memory they take."""
+        """Indexes that the chunks have room for: times 8 to 20 bytes is the memory they take."""
         return sum(len(chunks) for chunks in self._groups.values()) * CHUNK_ENTRIES
 
     def held(self) -> Iterator[tuple[int, int]]:
@@ -288,7 +321,7 @@ class Locations:
 
     def _account(self, chunk: Chunk, slot: int, sign: int) -> None:
         """Add (1) or take (-1) a held entry's share of its segment."""
-        segment = self.segments.get(chunk.positions[slot] >> SEGMENT_SHIFT)
+        segment = self.segments.get(chunk.position(slot) >> SEGMENT_SHIFT)
         if segment is not None:
             segment.live_entries += sign
             share = chunk.lengths[slot] * chunk.live[slot] // chunk.total[slot]

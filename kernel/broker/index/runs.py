@@ -150,6 +150,8 @@ class RunIndex:
         if not self._pages or len(self._pages[-1].first) == RUNS_PER_PAGE:
             if self._pages is _NO_PAGES:
                 self._pages, self._firsts = [], []
+            if self._pages:
+                self._pages[-1].pack()
             self._pages.append(RunPage())
             self._firsts.append(first)
             self.long = len(self._pages) > LONG_PAGES

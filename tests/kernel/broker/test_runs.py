@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from array import array
 from dataclasses import dataclass
 
@@ -411,3 +412,33 @@ def test_dropping_the_front_forgets_nothing_else(runs: list[list[Place]], steps:
         floor = min(floor + step, index.tail)
         index.drop_below(floor)
         check(index, places, floor)
+
+
+@pytest.mark.parametrize("later", [0, 1 << 33])
+def test_full_pages_are_packed_and_say_the_same(later: int) -> None:
+    """One message an entry: the worst case; then some that do not fit a range or 32 bits."""
+    runs = [[Place(7 * number + 1, 0, 5 * number)] for number in range(4 * RUNS_PER_PAGE)]
+    at = 7 * len(runs)
+    for number in range(RUNS_PER_PAGE + 40):
+        place = Place(later + at + number, number % 3, 10_000 + number)
+        runs.append([place, Place(place.index, place.slot + 1, place.time_ms)])
+    index, places = build(runs)
+    check(index, places)
+    plain = RunPage()
+    for number in range(RUNS_PER_PAGE):
+        plain.add_run(number, 7 * number + 1, 5 * number, 0, 0)
+    assert index.pages()[0].dump() == plain.dump(), "the bytes of a snapshot are what they were"
+
+
+def test_a_message_of_its_own_entry_takes_under_16_bytes() -> None:
+    messages = 100_000
+    index = RunIndex()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(messages):
+            index.append(2 * number + 1, 0, 1, number)
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used / messages < 16

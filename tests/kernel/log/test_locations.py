@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 
 import pytest
@@ -26,7 +27,7 @@ def filled(entries: int = ENTRIES) -> Locations:
     return locations
 
 
-def test_an_entry_takes_under_32_bytes() -> None:
+def test_an_entry_takes_under_12_bytes() -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -34,7 +35,7 @@ def test_an_entry_takes_under_32_bytes() -> None:
         used = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert used / ENTRIES < 32
+    assert used / ENTRIES < 12
     assert locations.locate(1, ENTRIES)[2] == 1000
 
 
@@ -93,3 +94,36 @@ def test_applied_entries_are_never_replaced() -> None:
     locations = filled(10)
     with pytest.raises(JournalError, match="is applied"):
         locations.truncate(1, 5)
+
+
+def test_what_is_too_large_for_a_narrow_chunk_is_kept_as_well() -> None:
+    """Long records, many references, segments far from each other, in any order."""
+    rng = random.Random(7)
+    locations = Locations()
+    kept: dict[int, tuple[int, int, int, int]] = {}
+    for number in range(1, 40):
+        locations.add_segment(Segment(number * 1_000_003, 1 << 30))
+    segments = list(locations.segments)
+    for _ in range(20_000):
+        index = rng.randrange(1, 3 * CHUNK_ENTRIES)
+        number = rng.choice(segments[: 1 + index // 300])
+        offset = 8 * rng.randrange(512, 1 << 20)
+        length = rng.choice((100, 65_535, 65_536, 1 << 24))
+        more = rng.choice((1, 254, 255, 256, 100_000))
+        locations.place(1, index, pack_position(number, offset), length)
+        _, _, _, live = kept.get(index, (0, 0, 0, 0))
+        if not live or rng.random() < 0.2:
+            locations.retain(1, index, more)
+            live += more
+        elif rng.random() < 0.5:
+            locations.release(1, index, live)
+            live = 0
+        kept[index] = (number, offset, length, live)
+    for index, (number, offset, length, live) in kept.items():
+        segment, at, found = locations.locate(1, index)
+        assert (segment.number, at, found) == (number, offset, length)
+        assert locations.is_live(1, index, pack_position(number, offset)) == bool(live)
+    held = {index for index, row in kept.items() if row[3]}
+    assert {index for _, index in locations.held()} == held
+    live_entries = sum(segment.live_entries for segment in locations.segments.values())
+    assert live_entries == len(held)
