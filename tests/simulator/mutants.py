@@ -255,7 +255,7 @@ def _mark_before_its_sync() -> list[tuple[Any, str, Any]]:
         batch = inner(writer)
         if batch is not None:
             end = batch.parts[-1].segment
-            writer.mark.synced(Mark(batch.last_sequence, end.number, end.end))
+            writer.mark.note(Mark(batch.last_sequence, end.number, end.end))
         return batch
 
     return [(Writer, "begin", begin)]
