@@ -3,7 +3,7 @@
 It reads the settings, assembles the roles a process plays, and offers the command line. Nothing
 imports it.
 
-- `cli`: the command `weir`; `commands/` has one file for each of its commands
+- `cli`: the command `weir`; `commands/` has them, a file for each group
 - `app`: runs a node: event loop, logging, exit codes
 - `serving/`: nodes, put together
 - `admin/`: the HTTP API for operators

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from auth.errors import AuthError
-from gateway.commands.output import ExitCode, say
+from gateway.commands.common.output import ExitCode, say
 from gateway.process.data_lock import DataDirectoryInUse
 from gateway.process.open_files import allow_open_files
 from gateway.process.running import StartRefused

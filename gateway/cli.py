@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import gateway
-from gateway.commands import (
-    bench,
+from gateway.commands.admin import (
     cluster,
-    config,
     group,
     message,
     node,
@@ -21,13 +19,14 @@ from gateway.commands import (
     topic,
     user,
 )
-from gateway.commands.bill import bill
-from gateway.commands.doctor import doctor
-from gateway.commands.gateway import gateway as serve_gateway
-from gateway.commands.health import health
-from gateway.commands.output import CommandError, say
-from gateway.commands.serve import serve
-from gateway.commands.store import store
+from gateway.commands.admin.health import health
+from gateway.commands.common.output import CommandError, say
+from gateway.commands.processes.gateway import gateway as serve_gateway
+from gateway.commands.processes.serve import serve
+from gateway.commands.processes.store import store
+from gateway.commands.tools import bench, config
+from gateway.commands.tools.bill import bill
+from gateway.commands.tools.doctor import doctor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,18 +15,18 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from auth.errors import AuthError
-from gateway.admin.callers import for_operators, ruled
-from gateway.admin.cluster import Admission, ClusterRoutes
-from gateway.admin.errors import http_error, internal_error, kernel_or_auth_error
-from gateway.admin.guard import METRICS_PATH, Guard
 from gateway.admin.health import HealthRoutes
-from gateway.admin.messages import MessageRoutes
-from gateway.admin.metering import MeteringRoutes
-from gateway.admin.routers import RouterRoutes
-from gateway.admin.sessions import SessionRoutes
-from gateway.admin.tenants import KnownTenants
-from gateway.admin.topics import TopicRoutes
-from gateway.admin.users import PrincipalRoutes
+from gateway.admin.http.callers import for_operators, ruled
+from gateway.admin.http.errors import http_error, internal_error, kernel_or_auth_error
+from gateway.admin.http.guard import METRICS_PATH, Guard
+from gateway.admin.resources.cluster import Admission, ClusterRoutes
+from gateway.admin.resources.messages import MessageRoutes
+from gateway.admin.resources.metering import MeteringRoutes
+from gateway.admin.resources.routers import RouterRoutes
+from gateway.admin.resources.sessions import SessionRoutes
+from gateway.admin.resources.tenants import KnownTenants
+from gateway.admin.resources.topics import TopicRoutes
+from gateway.admin.resources.users import PrincipalRoutes
 from gateway.config.declared import names_by_origin
 from gateway.config.tenants import words_in
 from kernel.common.errors import Code, KernelError
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from adapters.base import Adapter, Declaration
     from auth.tokens import AdminToken
     from gateway.access.identity import Identity
-    from gateway.admin.principals import Principals
-    from gateway.admin.topic_shapes import GroupLimits
+    from gateway.admin.resources.principals import Principals
+    from gateway.admin.resources.topic_shapes import GroupLimits
     from gateway.config.schema import Listener, Tenant
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client

@@ -15,8 +15,8 @@ from msgspec import Struct
 from starlette.responses import PlainTextResponse, Response
 
 import gateway
-from gateway.admin.metrics import render
-from gateway.admin.requests import answer
+from gateway.admin.http.requests import answer
+from gateway.admin.metrics.process_metrics import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,9 +24,9 @@ from gateway.access.identity import Identity, UserRecords
 from gateway.access.rights_watch import RightsWatch
 from gateway.access.tls_failures import TlsFailures
 from gateway.admin.app import AdminParts, build_app
-from gateway.admin.metrics import NodeCollector
-from gateway.admin.principals import Principals
-from gateway.admin.topic_shapes import GroupLimits
+from gateway.admin.metrics.process_metrics import NodeCollector
+from gateway.admin.resources.principals import Principals
+from gateway.admin.resources.topic_shapes import GroupLimits
 from gateway.config.declared import declared_in, register_readers
 from gateway.process.running import StartRefused
 from gateway.serving.builders import Builder

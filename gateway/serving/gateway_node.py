@@ -26,10 +26,10 @@ from auth.tokens import open_admin_token
 from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway
 from gateway.admin.app import build_waiting_app
-from gateway.admin.gateway_metrics import GatewayFigures, stores_check
 from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
-from gateway.admin.metrics import NodeCollector
-from gateway.admin.server import Exchange
+from gateway.admin.http.server import Exchange
+from gateway.admin.metrics.gateway_metrics import GatewayFigures, stores_check
+from gateway.admin.metrics.process_metrics import NodeCollector
 from gateway.config.cluster_settings import gateway_address, open_security, peers_of
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from gateway.access.certificates import admin_certificate
 from gateway.admin.address import write_address
-from gateway.admin.server import AdminServer
+from gateway.admin.http.server import AdminServer
 from gateway.process.garbage import Garbage
 from gateway.process.running import open_ring_of, run_until_told, take_data_directory
 from gateway.serving.alarm_log import AlarmLog

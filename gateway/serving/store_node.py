@@ -27,10 +27,10 @@ from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway
 from gateway.access.will_rights import WillRights
 from gateway.admin.app import StoreParts, build_store_app
-from gateway.admin.cluster import Admission
-from gateway.admin.cluster_metrics import StoreCollector
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
-from gateway.admin.store_metrics import damage_check, disk_check
+from gateway.admin.metrics.cluster_metrics import StoreCollector
+from gateway.admin.metrics.store_metrics import damage_check, disk_check
+from gateway.admin.resources.cluster import Admission
 from gateway.config.cluster_settings import (
     address_of,
     host_label,

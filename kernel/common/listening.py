@@ -45,13 +45,11 @@ class ListeningSockets:
 
     async def start(self, host: str, port: int, *, reuse_port: bool = False) -> None:
         """Listen on every address of a host. Raises OSError, and then on none."""
-        found = await self._loop.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = await self._addresses(host or None, port)
         try:
-            for family, _, _, _, address in dict.fromkeys(found):
+            for family, address in found:
                 bound = socket.create_server(
-                    address[:2], family=family, backlog=BACKLOG, reuse_port=reuse_port
+                    address, family=family, backlog=BACKLOG, reuse_port=reuse_port
                 )
                 self.sockets.append(bound)
                 bound.setblocking(False)
@@ -59,6 +57,18 @@ class ListeningSockets:
             self.stop()
             raise
         self._listen()
+
+    async def _addresses(
+        self, host: str | None, port: int
+    ) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
+        kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+        try:
+            # Nothing is asked about a literal address: no thread, and in tests no virtual time.
+            literal = flags | socket.AI_NUMERICHOST
+            found = socket.getaddrinfo(host, port, type=kind, flags=literal)
+        except socket.gaierror:
+            found = await self._loop.getaddrinfo(host, port, type=kind, flags=flags)
+        return list(dict.fromkeys((each[0], each[4][:2]) for each in found))
 
     def _listen(self) -> None:
         for each in self.sockets:

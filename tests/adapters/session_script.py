@@ -1,10 +1,10 @@
 """What the transcripts of the protocols share: an adapter over a store on a simulated disk, whose
-clients' bytes are handed over without sockets, in virtual time.
+clients' bytes (of RocketMQ: calls) are handed over without sockets, in virtual time.
 
     a -> ...       what client `a` sends, in the words of the protocol's script.py; a client without
                    a name is `->`
     wait T         time passes
-    a drop         the connection breaks
+    a drop         the connection breaks (of a protocol whose connections are ours)
     restart        the server ends in order and starts again; connections break
     crash          the power of the server fails, and it starts again on what its disk has
 
@@ -111,19 +111,94 @@ class Connected(Generic[ClientT]):
     """That the server has closed it."""
 
 
-class SessionScript(ABC, Generic[AdapterT, ClientT]):
-    """The commands of one transcript. A protocol says how it is served, spelled and read."""
+class AdapterScript(ABC, Generic[AdapterT]):
+    """The commands of one transcript, however its clients' calls reach the adapter."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.adapter: AdapterT | None = None
-        self.connected: dict[str, Connected[ClientT]] = {}
 
     # --- Of each protocol -------------------------------------------------------------------
 
     @abstractmethod
     def serving(self) -> AdapterT:
-        """An adapter over the store that runs, with LISTENER as its one listener."""
+        """An adapter over the store that runs."""
+
+    @abstractmethod
+    async def send(self, name: str, text: str) -> None:
+        """A client says something; the first time it connects."""
+
+    @abstractmethod
+    def heard(self) -> Iterable[str]:
+        """What clients were sent since the last call, a line each."""
+
+    @abstractmethod
+    def disconnected(self) -> None:
+        """The server has ended: so have all connections."""
+
+    # --- Commands ---------------------------------------------------------------------------
+
+    async def run(self, command: str) -> list[str]:
+        """Carry out a command; what clients were sent once all has come to rest."""
+        sending = _SENDING.fullmatch(command)
+        if sending is not None:
+            await self.send(sending[1] or "", sending[2])
+        else:
+            await self.act(command.split())
+        await self.rest()
+        return list(self.heard())
+
+    async def ended(self, playing: Coroutine[object, object, str]) -> str:
+        """What is played, and then the end of the adapter."""
+        try:
+            return await playing
+        finally:
+            await self._stop()
+
+    async def act(self, words: list[str]) -> None:
+        """A command that no client says."""
+        match words:
+            case ["wait", time]:
+                await asyncio.sleep(milliseconds(time) / 1_000)
+            case ["restart"]:
+                await self._stop()
+                await self.world.restart()
+            case ["crash"]:
+                self.world.power_off()
+                await self._stop()
+                await self.world.start()
+            case _:
+                raise ValueError(f"no such command: {' '.join(words)}")
+
+    async def rest(self) -> None:
+        """Return when nothing is left to do."""
+        await asyncio.sleep(REST_S)
+        await self.world.settle_down()
+
+    async def served(self) -> AdapterT:
+        """The adapter, which starts when it is first asked for."""
+        if self.adapter is None:
+            self.adapter = self.serving()
+            await self.adapter.start()
+        return self.adapter
+
+    async def _stop(self) -> None:
+        self.disconnected()
+        if self.adapter is not None:
+            await self.adapter.stop()
+            self.adapter = None
+
+
+class SessionScript(AdapterScript[AdapterT], Generic[AdapterT, ClientT]):
+    """The commands over connections that are ours. A protocol says how it is served (with LISTENER
+    as its one listener), spelled and read.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.connected: dict[str, Connected[ClientT]] = {}
+
+    # --- Of each protocol -------------------------------------------------------------------
 
     @abstractmethod
     def accepted(self, adapter: AdapterT) -> StreamProtocol:
@@ -143,69 +218,35 @@ class SessionScript(ABC, Generic[AdapterT, ClientT]):
 
     # --- Commands ---------------------------------------------------------------------------
 
-    async def run(self, command: str) -> list[str]:
-        """Carry out a command; what clients were sent."""
-        sending = _SENDING.fullmatch(command)
-        if sending is not None:
-            await self.send(sending[1] or "", sending[2])
-        else:
-            await self.act(command.split())
-        return await self.told()
-
-    async def ended(self, playing: Coroutine[object, object, str]) -> str:
-        """What is played, and then the end of the adapter."""
-        try:
-            return await playing
-        finally:
-            await self._stop()
-
     async def act(self, words: list[str]) -> None:
         """A command that no client says."""
         match words:
-            case ["wait", time]:
-                await asyncio.sleep(milliseconds(time) / 1_000)
             case [name, "drop"]:
                 self._end(self.connected.pop(name))
-            case ["restart"]:
-                await self._stop()
-                await self.world.restart()
-            case ["crash"]:
-                self.world.power_off()
-                await self._stop()
-                await self.world.start()
             case _:
-                raise ValueError(f"no such command: {' '.join(words)}")
+                await super().act(words)
 
     async def send(self, name: str, text: str) -> None:
-        """A client says something; the first time it connects."""
         found = self.connected.get(name)
         if found is None or found.pipe.is_closed:
             found = await self.connect(name)
         found.protocol.data_received(self.sent(found.client, text))
 
-    async def told(self) -> list[str]:
-        """What clients were sent, once all has come to rest."""
-        await self.rest()
-        lines: list[str] = []
+    def heard(self) -> Iterable[str]:
         for name, each in self.connected.items():
             start = f"{name} <- " if name else "<- "
-            lines += [start + line for line in self.read(each.client, each.pipe.taken())]
+            for line in self.read(each.client, each.pipe.taken()):
+                yield start + line
             if each.pipe.is_closed and not each.is_told:
                 each.is_told = True
-                lines.append(start + "(closed)")
-        return lines
+                yield start + "(closed)"
 
-    async def rest(self) -> None:
-        """Return when nothing is left to do."""
-        await asyncio.sleep(REST_S)
-        await self.world.settle_down()
+    def disconnected(self) -> None:
+        self.connected.clear()
 
     async def connect(self, name: str) -> Connected[ClientT]:
         """A client's new connection."""
-        if self.adapter is None:
-            self.adapter = self.serving()
-            await self.adapter.start()
-        protocol = self.accepted(self.adapter)
+        protocol = self.accepted(await self.served())
         pipe = Pipe(protocol)
         protocol.connection_made(pipe)
         found = self.connected[name] = Connected(self.client(), protocol, pipe)
@@ -216,14 +257,8 @@ class SessionScript(ABC, Generic[AdapterT, ClientT]):
             connected.pipe.is_closed = True
             connected.protocol.connection_lost(None)
 
-    async def _stop(self) -> None:
-        self.connected.clear()
-        if self.adapter is not None:
-            await self.adapter.stop()
-            self.adapter = None
 
-
-def play_sessions(path: Path, script: type[SessionScript[Any, Any]]) -> None:
+def play_sessions(path: Path, script: type[AdapterScript[Any]]) -> None:
     """Play a transcript in a world of its own (`tests.transcripts.play`)."""
     with World() as world:
         sessions = script(world)

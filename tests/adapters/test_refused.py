@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from adapters.base import AdapterStatistics
 from adapters.line_budget import PERIOD_MS
 from adapters.refused import LINES_MAX, TEXT_CHARACTERS_MAX, Refused
-from gateway.admin.metrics import NodeCollector, render
+from gateway.admin.metrics.process_metrics import NodeCollector, render
 
 
 class Reason(StrEnum):

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from auth.errors import AuthCode
-from gateway.admin.errors import STATUS
 from gateway.admin.health import HealthRoutes, metering_check, serving_check
-from gateway.admin.store_metrics import disk_check
+from gateway.admin.http.errors import STATUS
+from gateway.admin.metrics.store_metrics import disk_check
 from kernel.common.errors import Code
 from kernel.store.space.disk_watch import DiskSpace
 from tests.gateway.serving import Process

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.registry import Collector
 from starlette.routing import Mount, Route
 
-import gateway.admin.users
+import gateway.admin.resources.users
 from auth.directory import Directory
 from auth.errors import AuthCode, AuthError
 from auth.policy_decisions import PolicyBook
@@ -21,10 +21,10 @@ from auth.principal import split_login
 from auth.records import AccessKey, Create, Policy, Record, User
 from auth.store import AuthStore
 from gateway.admin.app import AdminParts, StoreParts, build_app, build_store_app, build_waiting_app
-from gateway.admin.callers import RIGHTS, Right
 from gateway.admin.health import HealthRoutes
-from gateway.admin.principals import Principals
-from gateway.admin.topic_shapes import GroupLimits
+from gateway.admin.http.callers import RIGHTS, Right
+from gateway.admin.resources.principals import Principals
+from gateway.admin.resources.topic_shapes import GroupLimits
 from gateway.config.declared import declared_in
 from gateway.config.loading import load
 from gateway.config.schema import Listener, Tenant
@@ -55,7 +55,7 @@ DECIDED = {
     "keys": TENANT,
     "policies": TENANT,
 }
-"""By the first word of a path. A new word is a decision, to be made in `gateway.admin.callers`."""
+"""By the first word of a path. A new word is a decision, made in `gateway.admin.http.callers`."""
 
 TOP = ("/livez", "/readyz", "/metrics")
 TOKEN = "the operator's token"
@@ -377,8 +377,10 @@ async def test_one_tenant_does_not_take_the_room_of_all(
     user, policy = {"name": "new"}, {"rules": ["allow * *"]}
     for bound, status in ((1, 503), (0, 409)):
         # At 503 the kernel was asked, which does nothing here.
-        monkeypatch.setattr(gateway.admin.users, "OWN_USERS_MAX", have["users"] + bound)
-        monkeypatch.setattr(gateway.admin.users, "OWN_POLICIES_MAX", have["policies"] + bound)
+        monkeypatch.setattr(gateway.admin.resources.users, "OWN_USERS_MAX", have["users"] + bound)
+        monkeypatch.setattr(
+            gateway.admin.resources.users, "OWN_POLICIES_MAX", have["policies"] + bound
+        )
         assert (await api.call("acme:alice", "POST", "/users", body=user))[0] == status
         assert (await api.call("acme:alice", "PUT", "/policies/new", body=policy))[0] == status
     # A policy that is there may be replaced, and the operator may go on.

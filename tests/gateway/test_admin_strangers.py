@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway.admin import server
-from gateway.admin.server import CONNECTIONS_MAX, HEAD_BYTES_MAX, AdminServer
+from gateway.admin.http import server
+from gateway.admin.http.server import CONNECTIONS_MAX, HEAD_BYTES_MAX, AdminServer
 from gateway.config.schema import Listener
 
 LOOK = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"

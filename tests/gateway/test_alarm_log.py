@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from adapters.memory import GatewayMemory, Share
 from gateway.admin.health import Check, memory_check
-from gateway.admin.store_metrics import disk_check
+from gateway.admin.metrics.store_metrics import disk_check
 from gateway.serving.alarm_log import AlarmLog
 from kernel.store.drivers.system import SystemClock
 from kernel.store.space.disk_watch import DiskSpace

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import gateway.cli
-from gateway.commands import bill
-from gateway.commands.output import ExitCode
+from gateway.commands.common.output import ExitCode
+from gateway.commands.tools import bill
 from gateway.reporting import node_metering
 from metering.schema import parse_manifest
 from metering.schema.manifest import MANIFEST_NAME

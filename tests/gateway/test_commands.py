@@ -14,9 +14,9 @@ import typer
 import yaml
 
 import gateway.cli
-from gateway.commands import api
-from gateway.commands.output import CommandError, ExitCode, Format
-from gateway.commands.values import duration_text, milliseconds, number_or_none, pairs
+from gateway.commands.common import api
+from gateway.commands.common.output import CommandError, ExitCode, Format
+from gateway.commands.common.values import duration_text, milliseconds, number_or_none, pairs
 from tests.gateway.serving import environment
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import yaml
 
 import gateway
 from gateway.cli import main
-from gateway.commands.output import ExitCode
+from gateway.commands.common.output import ExitCode
 from gateway.config.loading import load
 
 if TYPE_CHECKING:

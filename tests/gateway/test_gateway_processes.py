@@ -12,8 +12,8 @@ import pika.exceptions
 import pytest
 from botocore.exceptions import BotoCoreError
 
-from gateway.commands.bill import refreshed_archive
-from gateway.commands.output import CommandError
+from gateway.commands.common.output import CommandError
+from gateway.commands.tools.bill import refreshed_archive
 from gateway.reporting.node_metering import ARCHIVE_DIRECTORY
 from metering.schema import Action, Kind
 from metering.schema.manifest import sequence_gaps

@@ -10,7 +10,7 @@ from auth.errors import AuthCode, AuthError
 from auth.policy_rules import parse_rule
 from auth.records import AccessKey, Policy, Record, User
 from gateway.access.identity import Identity, decode_record, encode_record, key_of
-from gateway.admin.principals import Principals
+from gateway.admin.resources.principals import Principals
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gateway.cli
-from gateway.commands.output import ExitCode
+from gateway.commands.common.output import ExitCode
 from tests.gateway.serving import Process, serving
 from tests.gateway.test_admin_health import basic
 

@@ -21,8 +21,8 @@ from starlette.requests import Request
 import gateway.cli
 from auth.records import Create, User
 from auth.store import AuthStore
-from gateway.admin.callers import OPERATOR, set_caller
-from gateway.admin.tenants import KnownTenants
+from gateway.admin.http.callers import OPERATOR, set_caller
+from gateway.admin.resources.tenants import KnownTenants
 from kernel.common.errors import Code, KernelError
 from metering.schema import parse_manifest
 from metering.schema.manifest import MANIFEST_NAME

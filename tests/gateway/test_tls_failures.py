@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from adapters.line_budget import PERIOD_MS
 from auth.tls import open_loopback_certificate, server_context
 from gateway.access.tls_failures import LINES_MAX, TlsFailures
-from gateway.admin.metrics import NodeCollector, render
+from gateway.admin.metrics.process_metrics import NodeCollector, render
 from kernel.store.drivers.system import SystemClock
 from tests.gateway.test_turned_away import Hand
 

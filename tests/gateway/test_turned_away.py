@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from adapters.line_budget import PERIOD_MS
 from gateway.access.turned_away import LINES_MAX, REASON_CHARACTERS_MAX, TurnedAway
-from gateway.admin.turned_metrics import turned_metrics
+from gateway.admin.metrics.turned_metrics import turned_metrics
 from kernel.rpc.link import Acceptor, Turned
 
 

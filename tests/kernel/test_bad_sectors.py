@@ -10,7 +10,7 @@ import math
 
 import pytest
 
-from gateway.admin.store_metrics import damage_check
+from gateway.admin.metrics.store_metrics import damage_check
 from kernel.api.model import TopicInfo
 from kernel.broker.snapshots.snapshot import state_hash
 from kernel.common.ids import RaftGroup

@@ -73,6 +73,24 @@ async def test_closing_twice_is_closing_once() -> None:
         assert not server.sockets
 
 
+async def test_a_literal_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look-up is done by a thread, for which a world of virtual time does not wait."""
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "run_in_executor", None)
+    for host in ("127.0.0.1", ""):
+        server = PlainServer(loop, lambda: Served([]))
+        await server.start(host, 0)
+        assert server.sockets
+        await server.stop()
+
+
+async def test_a_name_is_looked_up() -> None:
+    server = PlainServer(asyncio.get_running_loop(), lambda: Served([]))
+    await server.start("localhost", 0)
+    assert server.sockets
+    await server.stop()
+
+
 @pytest.mark.skipif(
     int(Path("/proc/sys/net/core/somaxconn").read_text()) < BACKLOG,
     reason="this system keeps fewer connections waiting",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.commands.bill import refreshed_archive
-from gateway.commands.output import CommandError
+from gateway.commands.common.output import CommandError
+from gateway.commands.tools.bill import refreshed_archive
 from metering.schema import Action, Kind
 from spark import bill
 from spark.session import SparkUnavailableError, check_available, local_session

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands.bill import refreshed_archive
-from gateway.commands.output import CommandError
+from gateway.commands.common.output import CommandError
+from gateway.commands.tools.bill import refreshed_archive
 from gateway.reporting.node_metering import ARCHIVE_DIRECTORY
 from metering.schema import Action, parse_manifest
 from metering.schema.manifest import MANIFEST_NAME

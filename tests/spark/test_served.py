@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
-from gateway.commands.bill import refreshed_archive
+from gateway.commands.tools.bill import refreshed_archive
 from spark import bill
 from spark.pricebook import load_price_book
 from tests.gateway.serving import serving

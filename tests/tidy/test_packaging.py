@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import gateway
-from gateway.commands.output import CommandError
-from gateway.commands.serve import check_packages
+from gateway.commands.common.output import CommandError
+from gateway.commands.processes.serve import check_packages
 from gateway.config.source import default_file
 from tests.tidy.source_tree import PACKAGES, ROOT
 

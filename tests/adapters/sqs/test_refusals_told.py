@@ -16,7 +16,7 @@ from adapters.sqs.error_codes import ERROR_KINDS, SqsError
 from adapters.sqs.http.refusal import Refusal, of_error
 from adapters.sqs.http.request_response import REQUEST_BYTES_MAX
 from adapters.sqs.settings import REQUEST_S_MAX
-from gateway.admin.metrics import NodeCollector, render
+from gateway.admin.metrics.process_metrics import NodeCollector, render
 from tests.adapters.in_process import KEY_ID
 from tests.adapters.sqs.service import Service, running_service
 from tests.adapters.sqs.test_service_http import get, signed

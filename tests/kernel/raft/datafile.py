@@ -1,31 +1,18 @@
-"""etcd's public test data: where it lies, and its line form (the README beside it)."""
+"""etcd's public test data, and its line form: etcd/README.md."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-_ROOT = Path(__file__).resolve().parents[3]
-_FOLDER = Path(
-    os.environ.get("WEIR_ETCD_TESTDATA") or _ROOT.parent / "shared" / "testdata" / "etcd-raft"
-)
+_FOLDER = Path(__file__).parent / "etcd"
 
 
 def data_files(kind: str) -> list[Path]:
-    """The files of a kind ("quorum", "confchange", "interaction"); none if the data is not here."""
+    """The files of a kind: "quorum", "confchange", "interaction"."""
     return sorted((_FOLDER / kind).glob("*.txt"))
-
-
-def need_data() -> None:
-    """Skip, saying so, where the data is not; in CI it must be there."""
-    if not _FOLDER.is_dir():
-        assert os.environ.get("CI") != "true", f"no etcd test data in {_FOLDER}"
-        pytest.skip(f"no etcd test data in {_FOLDER}: set WEIR_ETCD_TESTDATA")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kernel.raft.members.tracker import Tracker
 from kernel.raft.messages import Membership
 
 from . import render
-from .datafile import Case, data_files, need_data, read_cases
+from .datafile import Case, data_files, read_cases
 
 FILES = data_files("confchange")
 
@@ -53,7 +53,6 @@ def test_a_change_makes_what_the_peer_makes_of_it(path: Path) -> None:
 
 
 def test_the_cases_are_all_there() -> None:
-    need_data()
     cases = [case.command for path in FILES for case in read_cases(path)]
     counts = [cases.count(each) for each in ("simple", "enter-joint", "leave-joint")]
     assert counts == [39, 11, 8]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .datafile import data_files, need_data, read_cases
+from .datafile import data_files, read_cases
 from .interaction import Group
 
 NOT_APPLICABLE: dict[str, str] = {}
@@ -35,7 +35,6 @@ def test_a_schedule_prints_what_the_peer_prints(path: Path) -> None:
 
 
 def test_the_files_are_all_there() -> None:
-    need_data()
     assert len(FILES) == 28
     assert sum(1 for path in FILES for _ in read_cases(path)) == 558
     assert not set(NOT_APPLICABLE) - {path.stem for path in FILES}

@@ -17,7 +17,7 @@ from kernel.raft.members.quorum import (
     majority_vote,
 )
 
-from .datafile import Case, data_files, need_data, read_cases
+from .datafile import Case, data_files, read_cases
 
 FILES = data_files("quorum")
 RESULTS = {VOTE_PENDING: "VotePending", VOTE_LOST: "VoteLost", VOTE_WON: "VoteWon"}
@@ -65,7 +65,6 @@ def test_a_case_has_the_result_the_peer_has(path: Path) -> None:
 
 
 def test_the_cases_are_all_there() -> None:
-    need_data()
     cases = [case.command for path in FILES for case in read_cases(path)]
     assert (cases.count("committed"), cases.count("vote")) == (66, 61)
 

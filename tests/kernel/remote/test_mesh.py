@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.admin.gateway_metrics import GatewayFigures
+from gateway.admin.metrics.gateway_metrics import GatewayFigures
 from kernel.api.client import DeleteTopic, PurgeTopic, PutRoute, PutRouter, PutTopic, Settlement
 from kernel.api.model import (
     DEFAULT_GROUP,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.admin.service_metrics import ServiceFigures
+from gateway.admin.metrics.service_metrics import ServiceFigures
 from kernel.api.client import ConsumerSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError

@@ -1,0 +1,153 @@
+"""Who may reach the admin side: the name it is called by, and the token or login it is shown.
+
+- The Host header must be an address, `localhost` or a name of this listener. A page in somebody's
+  browser can point a name of its own at this machine, but never an address or `localhost`.
+- /livez and /readyz are open; /metrics is open on loopback, unless another address is advertised:
+  then a proxy lets others in. All else asks for
+  `Authorization: Bearer TOKEN` (DATA/admin.token) or the Basic login of a user; what that user may
+  do is decided by route (`callers`).
+
+Paths are matched as they were sent, percent-encoded, so that a name may hold a slash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ipaddress
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from auth.development import is_loopback
+from auth.errors import AuthCode, AuthError
+from gateway.admin.http.callers import OPERATOR, Caller, set_caller
+from gateway.admin.http.errors import answer_to, error_answer
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from auth.tokens import AdminToken
+    from gateway.access.identity import Identity
+    from gateway.config.schema import Listener
+
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+METRICS_PATH = "/metrics"
+
+
+def _none(_name: str) -> bool:
+    return False
+
+
+class Guard:
+    """ASGI middleware."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: Listener,
+        token: AdminToken,
+        identity: Identity | None,
+        is_tenant: Callable[[str], bool] = _none,
+    ) -> None:
+        """`identity`: None where there are no logins, as in a store; `is_tenant`: whether there is
+        a tenant of a name.
+        """
+        self._app = app
+        self._names = {"localhost", listener.host.lower()}
+        if listener.advertised is not None:
+            self._names.add(_host_of(listener.advertised.lower()))
+        is_here = is_loopback(listener.host) and listener.advertised is None
+        self._open = OPEN_PATHS | ({METRICS_PATH} if is_here else set())
+        self._token = token
+        self._identity = identity
+        self._is_tenant = is_tenant
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what is refused, hand on the rest."""
+        if scope["type"] != "http":
+            return
+        scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        request = Request(scope)
+        host = request.headers.get("host", "")
+        if not self._is_ours(host):
+            answer = error_answer(400, "wrong_host", f"this server is not called {host!r}")
+            await answer(scope, receive, send)
+            return
+        try:
+            # What is open is open to everybody as it is to the operator.
+            is_open = scope["path"] in self._open
+            set_caller(scope, OPERATOR if is_open else await self._caller(request))
+        except AuthError as error:
+            await answer_to(error)(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            # Only the end of the process cuts a request short.
+            stopping = error_answer(503, "stopping", "the server is stopping", retryable=True)
+            await stopping(scope, receive, send)
+
+    def _is_ours(self, host: str) -> bool:
+        name = _host_of(host.lower())
+        if name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    async def _caller(self, request: Request) -> Caller:
+        """Who it is. Raises AuthError."""
+        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._token.matches(shown.strip().encode()):
+            return OPERATOR
+        if scheme.lower() == "basic" and self._identity is not None:
+            login, password = self._login(shown)
+            client = request.client
+            return Caller(
+                await self._identity.sign_in(login, password, client.host if client else "?")
+            )
+        or_login = ", or an administrator's login" if self._identity is not None else ""
+        message = f"the admin API asks for the token in DATA/admin.token{or_login}"
+        raise AuthError(AuthCode.BAD_CREDENTIALS, message)
+
+    def _login(self, shown: str) -> tuple[str, bytes]:
+        """Login and password of Basic credentials. Raises AuthError BAD_CREDENTIALS.
+
+        A colon parts them (RFC 7617), and so it does a tenant from its user: what begins with the
+        name of a tenant has one. Of a user of `default` who is called like a tenant, and whose
+        password holds a colon, that is said in full: `default:USER:PASSWORD`.
+        """
+        name, password = _basic(shown)
+        user, colon, rest = password.partition(b":")
+        if colon and self._is_tenant(name):
+            try:
+                return f"{name}:{user.decode()}", rest
+            except UnicodeDecodeError:
+                # No user is called so; the password may have such bytes.
+                pass
+        return name, password
+
+
+def _host_of(header: str) -> str:
+    """The host of a Host header, without port and brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
+def _basic(shown: str) -> tuple[str, bytes]:
+    """What stands before and after the first colon of Basic credentials (RFC 7617). Raises
+    AuthError BAD_CREDENTIALS.
+    """
+    try:
+        login, colon, password = base64.b64decode(shown, validate=True).partition(b":")
+        if colon:
+            return login.decode(), password
+    except (binascii.Error, UnicodeDecodeError):
+        pass
+    raise AuthError(AuthCode.BAD_CREDENTIALS, "the Basic credentials cannot be read")

@@ -1,0 +1,9 @@
+"""Figures at /metrics, read where the work is done, when they are asked for.
+
+- `process_metrics`: what every process has: adapters, memory, sign-in, build
+- `store_metrics`: the journal, Raft groups, the disk
+- `gateway_metrics`: a process without a store
+- `service_metrics`: what a store serves to gateways
+- `cluster_metrics`: a store of a cluster, as a whole
+- `turned_metrics`: connections that were turned away
+"""

@@ -1,0 +1,83 @@
+"""Figures of a store's place in its cluster, beside those of the store itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from gateway.admin.metrics.process_metrics import build_info, metering_metrics
+from gateway.admin.metrics.service_metrics import ServiceFigures
+from gateway.admin.metrics.store_metrics import StoreFigures
+from gateway.admin.metrics.turned_metrics import turned_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from gateway.reporting.node_metering import NodeMetering
+    from kernel.in_process.opening import LocalStore
+    from kernel.remote.serving import StoreService
+    from kernel.store.raft_groups.peer_links import PeerLinks
+
+
+class StoreCollector(Collector):
+    """Figures of one store."""
+
+    def __init__(
+        self,
+        local: LocalStore,
+        links: PeerLinks,
+        service: StoreService,
+        metering: NodeMetering | None,
+    ) -> None:
+        self._metering = metering
+        self._own = StoreFigures(local)
+        self._service = ServiceFigures(service)
+        self._store = local.store
+        self._remote_memory = service.mesh.remote_memory
+        self._links = links
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric with its value now."""
+        yield build_info()
+        yield from self._own.collect()
+        if self._metering is not None:
+            yield from metering_metrics(self._metering)
+        yield from self._service.collect()
+        groups = self._store.groups
+        leaderless = sum(not self._store.standing(group)[1] for group in groups)
+        led = sum(self._store.serving(group) is not None for group in groups)
+        connected = len(self._links.connected)
+        for name, text, value in (
+            ("weir_cluster_groups_led", "Raft groups that this store leads.", led),
+            ("weir_cluster_groups_leaderless", "Raft groups whose leader is unknown.", leaderless),
+            ("weir_cluster_stores_connected", "Other stores that can be reached.", connected),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
+        yield from turned_metrics(self._links.acceptor)
+        yield CounterMetricFamily(
+            "weir_cluster_batches_lost",
+            "Batches of Raft messages that found no connection, or no room on it.",
+            value=self._links.messages_lost,
+        )
+        yield GaugeMetricFamily(
+            "weir_store_gateways_waiting_bytes",
+            "Bytes of messages on their way to the memory of gateways.",
+            value=self._remote_memory.waiting_bytes,
+        )
+        for name, text, value in (
+            (
+                "weir_store_gateways_gone",
+                "Gateways that were given up, with what lived in their memory.",
+                self._remote_memory.figures.gone,
+            ),
+            (
+                "weir_store_live_dropped",
+                "Messages for subscribers in the memory of gateways that found no room.",
+                self._remote_memory.figures.live_dropped,
+            ),
+        ):
+            yield CounterMetricFamily(name, text, value=value)

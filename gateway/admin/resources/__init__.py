@@ -1,0 +1,11 @@
+"""The resources of the API, by subject: each module has the routes of one, and their JSON.
+
+- `topics`, `topic_shapes`: topics and their groups; what is said of them
+- `routers`: routers with their routes
+- `messages`: reading and publishing by hand
+- `sessions`: sessions of clients, ended
+- `users`, `principals`: users, access keys and policies; how they are made and changed
+- `tenants`: which tenant is meant, and which there are
+- `metering`: the archive of what was served
+- `cluster`: stores and gateways
+"""

@@ -1,0 +1,163 @@
+"""A cluster over HTTP; any of its stores and gateways answers.
+
+GET    /cluster                              every store and every group, asked now
+POST   /cluster/join                         have this store let in: {"replaces", "same_host"}
+DELETE /cluster/stores/NUMBER                have a store leave
+POST   /cluster/groups/GROUP/transfer        have another store lead: {"to": 0}; 0: who is furthest
+POST   /cluster/rebalance                    spread the leaders evenly
+GET    /cluster/gateways                     every gateway, and whom it serves
+POST   /cluster/gateways/NAME/drain          have its clients go to others: {"undo": false}
+
+To join and to leave take as long as the data takes: the answer says that it is under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+from starlette.routing import Route
+
+from gateway.admin.http.requests import answer, nothing, path_name, read_body
+from kernel.cluster.messages import Admit, GatewayStatus
+from kernel.cluster.records import NODE_MAX
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from kernel.cluster.cluster_admin import ClusterAdmin
+    from kernel.cluster.records import Facts
+
+GROUP_MAX = 65_535
+
+NumberOrNone = Annotated[int, Meta(ge=0, le=NODE_MAX)]
+
+
+class JoinAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    replaces: NumberOrNone = 0
+    """Number of the store that leaves in the step by which this one joins."""
+    same_host: bool = False
+    """Whether what ends one store may end another too."""
+
+
+class TransferAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    to: NumberOrNone = 0
+
+
+class DrainAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    undo: bool = False
+    """The gateway may have clients again."""
+
+
+class Gateways(Struct, frozen=True):
+    gateways: list[GatewayStatus]
+
+
+class UnderWay(Struct, frozen=True):
+    """What has been asked for. `done`: nothing is left to do."""
+
+    store: int
+    done: bool
+    what: str
+
+
+class Moved(Struct, frozen=True):
+    """A group that another store leads now. `was`: who led it; 0: not asked for."""
+
+    group: int
+    was: int
+    leader: int
+
+
+class MovedGroups(Struct, frozen=True):
+    moved: list[Moved]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What this store says of itself when it asks to be let in."""
+
+    number: int
+    facts: Facts
+    data_groups: int
+
+    def asked(self, replaces: int, *, same_host: bool) -> Admit:
+        """The question."""
+        return Admit(self.number, self.facts, self.data_groups, replaces, same_host)
+
+
+class ClusterRoutes:
+    """Handlers of them."""
+
+    def __init__(self, cluster_admin: ClusterAdmin, admission: Admission | None) -> None:
+        """`admission`: None where no store is."""
+        self._cluster_admin = cluster_admin
+        self._admission = admission
+
+    def routes(self) -> list[Route]:
+        """Path, method and handler of each."""
+        return [
+            Route("/cluster", self.show, methods=["GET"]),
+            Route("/cluster/join", self.join, methods=["POST"]),
+            Route("/cluster/stores/{number}", self.remove, methods=["DELETE"]),
+            Route("/cluster/groups/{group}/transfer", self.transfer, methods=["POST"]),
+            Route("/cluster/rebalance", self.rebalance, methods=["POST"]),
+            Route("/cluster/gateways", self.gateways, methods=["GET"]),
+            Route("/cluster/gateways/{name}/drain", self.drain, methods=["POST"]),
+        ]
+
+    async def show(self, request: Request) -> Response:
+        """As this store knows who belongs to it: nobody, before it has been let in."""
+        return answer(await self._cluster_admin.status())
+
+    async def join(self, request: Request) -> Response:
+        """Have this store let in."""
+        if self._admission is None:
+            message = "this is a gateway: ask the store that is to join"
+            raise KernelError(Code.INVALID_ARGUMENT, message)
+        asked = await read_body(request, JoinAsked)
+        wish = self._admission.asked(asked.replaces, same_host=asked.same_host)
+        progress = await self._cluster_admin.admit(wish)
+        return answer(UnderWay(self._admission.number, progress.done, progress.what), 202)
+
+    async def remove(self, request: Request) -> Response:
+        """Have another store leave."""
+        number = _number(request, "number", NODE_MAX)
+        if self._admission is not None and number == self._admission.number:
+            message = f"this is store {number} itself: ask another store to have it leave"
+            raise KernelError(Code.INVALID_ARGUMENT, message)
+        progress = await self._cluster_admin.dismiss(number)
+        return answer(UnderWay(number, progress.done, progress.what), 202)
+
+    async def transfer(self, request: Request) -> Response:
+        """Have another store lead a group."""
+        group = _number(request, "group", GROUP_MAX)
+        asked = await read_body(request, TransferAsked)
+        leader = await self._cluster_admin.transfer(RaftGroup(group), asked.to)
+        return answer(Moved(group, 0, leader))
+
+    async def rebalance(self, request: Request) -> Response:
+        """Spread the leaders evenly."""
+        moved = await self._cluster_admin.spread()
+        return answer(MovedGroups([Moved(*each) for each in moved]))
+
+    async def gateways(self, request: Request) -> Response:
+        """Every gateway that the leader of group 0 knows."""
+        return answer(Gateways(await self._cluster_admin.gateways()))
+
+    async def drain(self, request: Request) -> Response:
+        """Have a gateway's clients go to others, or allow it clients again."""
+        asked = await read_body(request, DrainAsked)
+        await self._cluster_admin.drain(path_name(request, "name"), undo=asked.undo)
+        return nothing()
+
+
+def _number(request: Request, parameter: str, most: int) -> int:
+    text = path_name(request, parameter)
+    if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > most:
+        raise KernelError(Code.INVALID_ARGUMENT, f"{text!r} is not a number from 0 to {most}")
+    return int(text)

@@ -1,0 +1,111 @@
+"""Which tenant a request of the admin API is about: `?tenant=NAME`, and without it the caller's
+own, which is `default` for the operator.
+
+    GET /tenants        those that the caller administers
+
+A tenant exists if the settings of this process name it, or if a user belongs to it. So a slip of
+the pen makes no tenant: the first user of one that the settings do not name is refused. What a
+tenant has stays reachable after its row in the settings is gone, as long as it has a user.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from starlette.routing import Route
+
+from auth.principal import DEFAULT_TENANT, name_fault
+from gateway.admin.http.callers import TAKES_NODE, caller_of, tenant_asked
+from gateway.admin.http.requests import answer
+from gateway.config.tenants import known_as
+from kernel.common.errors import Code, KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from adapters.base import TenantWord
+    from auth.store import AuthStore
+    from gateway.admin.http.callers import Caller
+    from gateway.config.schema import Tenant
+
+NAMED_MAX = 5
+"""Tenants named in the answer to an unknown one; `weir tenant ls` lists all."""
+
+
+class TenantList(Struct, frozen=True):
+    tenants: list[dict[str, str | int | bool]]
+    """Each with its `name`, what each protocol calls it by the protocol's word (`virtual_host`),
+    how many `users` it has, and whether it `is_configured`: the settings name it."""
+
+
+class KnownTenants:
+    """The tenants there are."""
+
+    def __init__(
+        self, configured: Mapping[str, Tenant], store: AuthStore, words: Mapping[str, TenantWord]
+    ) -> None:
+        """`words`: for a tenant, by protocol."""
+        self._configured = configured
+        self._store = store
+        self._words = words
+
+    def routes(self) -> list[Route]:
+        """Path, method and handler of each."""
+        return [Route("/tenants", self.list_tenants, methods=["GET"])]
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tenant of a name."""
+        return name in self._configured or self._store.has_users(name)
+
+    def of(self, request: Request) -> str:
+        """The tenant of a request; that the caller administers it has been checked (`callers`).
+        Raises KernelError INVALID_ARGUMENT, NOT_FOUND.
+        """
+        name = tenant_asked(request)
+        if self.has(name):
+            return name
+        fault = name_fault("tenant", name)
+        if fault is not None:
+            raise KernelError(Code.INVALID_ARGUMENT, fault)
+        known = self._administered(caller_of(request))
+        shown = ", ".join(known[:NAMED_MAX]) + (", ..." if len(known) > NAMED_MAX else "")
+        raise KernelError(
+            Code.NOT_FOUND,
+            f"there is no tenant {name}: the settings name it below `tenants`; known: {shown}",
+        )
+
+    def _administered(self, caller: Caller) -> list[str]:
+        """The tenants that a caller may know of, by name."""
+        known = {*self._configured, *self._store.users_by_tenant()}
+        return sorted(name for name in known if caller.administers(name))
+
+    async def list_tenants(self, request: Request) -> Response:
+        """Tenants by name; they are few, so that one page has them."""
+        caller = caller_of(request)
+        names = self._administered(caller)
+        if not names:
+            takes = f"a policy that allows `administer tenant:NAME`, or {TAKES_NODE}"
+            raise KernelError(Code.NOT_ALLOWED, f"this takes {takes}; you are {caller}")
+        users = self._store.users_by_tenant()
+        return answer(TenantList([self._shown(name, users) for name in names]))
+
+    def _shown(self, name: str, users: Mapping[str, int]) -> dict[str, str | int | bool]:
+        tenant = self._configured.get(name)
+        return {
+            "name": name,
+            **{
+                word.shown_as: name if tenant is None else known_as(name, tenant, protocol)
+                for protocol, word in self._words.items()
+            },
+            "users": users.get(name, 0),
+            "is_configured": tenant is not None,
+        }
+
+
+def of_tenant(tenant: str) -> str:
+    """The end of "there is no X" where X is looked for in another tenant than `default`."""
+    return "" if tenant == DEFAULT_TENANT else f" in tenant {tenant}"

@@ -1,0 +1,310 @@
+"""Topics and their consumer groups over HTTP.
+
+GET    /topics?prefix=&after=&limit=&type=     POST   /topics
+GET    /topics/TOPIC                           PATCH  /topics/TOPIC
+DELETE /topics/TOPIC?if_unused=&if_empty=      POST   /topics/TOPIC/purge
+GET    /groups?topic=&after=&limit=            POST   /topics/TOPIC/groups
+GET, PATCH, DELETE /topics/TOPIC/groups/GROUP
+
+Each takes ?tenant=NAME (`tenants`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct
+from starlette.routing import Route
+
+from adapters.rocketmq.messages.topic_types import dead_letters_of
+from gateway.admin.http.requests import answer, flag, nothing, page_of, path_name, read_body
+from gateway.admin.resources import topic_shapes as shapes
+from gateway.admin.resources.tenants import of_tenant
+from kernel.api.client import DeleteGroup, DeleteTopic, PurgeTopic, PutTopic
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
+from kernel.common.errors import Code, KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from adapters.base import Adapter
+    from gateway.admin.resources.tenants import KnownTenants
+    from kernel.api.client import Client
+    from kernel.common.ports import Clock
+
+
+class TopicPage(Struct, frozen=True):
+    """`next`: what `after` is for the next page; null at the end."""
+
+    topics: list[shapes.TopicShown]
+    next: str | None
+
+
+class GroupPage(Struct, frozen=True):
+    """Pages go by topic: a page holds every group of the topics it reaches."""
+
+    groups: list[shapes.GroupShown]
+    next: str | None
+
+
+class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """`in_flight`: the leased messages too."""
+
+    group: str = DEFAULT_GROUP
+    in_flight: bool = False
+
+
+class Purged(Struct, frozen=True):
+    messages: int
+
+
+class TopicRoutes:
+    """Handlers of topics and groups."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        tenants: KnownTenants,
+        adapters: Sequence[Adapter],
+        group_limits: shapes.GroupLimits,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._tenants = tenants
+        self._adapters = adapters
+        self._group_limits = group_limits
+
+    def routes(self) -> list[Route]:
+        """Path, method and handler of each."""
+        topic, group = "/topics/{topic}", "/topics/{topic}/groups/{group}"
+        return [
+            Route("/topics", self.list_topics, methods=["GET"]),
+            Route("/topics", self.create_topic, methods=["POST"]),
+            Route(topic, self.show_topic, methods=["GET"]),
+            Route(topic, self.change_topic, methods=["PATCH"]),
+            Route(topic, self.delete_topic, methods=["DELETE"]),
+            Route(f"{topic}/purge", self.purge_topic, methods=["POST"]),
+            Route("/groups", self.list_groups, methods=["GET"]),
+            Route(f"{topic}/groups", self.create_group, methods=["POST"]),
+            Route(group, self.show_group, methods=["GET"]),
+            Route(group, self.change_group, methods=["PATCH"]),
+            Route(group, self.delete_group, methods=["DELETE"]),
+        ]
+
+    # --- Topics -----------------------------------------------------------------------------
+
+    async def list_topics(self, request: Request) -> Response:
+        """Topics by name, without those that clients keep to themselves."""
+        prefix, after, limit = page_of(request)
+        tenant, wanted = self._tenants.of(request), request.query_params.get("type")
+        found = (
+            (topic.name, topic)
+            for topic in self._client.topics(tenant)
+            if topic.name > after
+            and topic.name.startswith(prefix)
+            and not topic.options.hidden
+            and wanted in {None, shapes.type_of(topic)}
+        )
+        page = heapq.nsmallest(limit + 1, found, key=lambda each: each[0])
+        rows = [await self._row(topic) for _, topic in page[:limit]]
+        return answer(TopicPage(rows, page[limit - 1][0] if len(page) > limit else None))
+
+    async def create_topic(self, request: Request) -> Response:
+        """A new topic; 409 if the name is taken."""
+        tenant = self._tenants.of(request)
+        asked = await read_body(request, shapes.TopicNew)
+        options, groups = shapes.new_topic(asked)
+        shapes.check_spelled(asked, {each.name: each.spells(asked.name) for each in self._adapters})
+        change = PutTopic(tenant, asked.name, options, groups, must_be_new=True)
+        topic = await self._client.administer(change)
+        assert isinstance(topic, TopicInfo)
+        return answer(await self._details(topic), 201)
+
+    async def show_topic(self, request: Request) -> Response:
+        """One topic with its queues, groups and figures."""
+        return answer(
+            await self._details(await find_topic(self._client, self._tenants.of(request), request))
+        )
+
+    async def change_topic(self, request: Request) -> Response:
+        """Change the settings given."""
+        asked = await read_body(request, shapes.TopicFields)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
+        options = shapes.changed(topic.options, asked)
+        changed = await self._client.administer(PutTopic(topic.tenant, topic.name, options, {}))
+        assert isinstance(changed, TopicInfo)
+        return answer(await self._details(changed))
+
+    async def delete_topic(self, request: Request) -> Response:
+        """Delete a topic; says how many messages were ready."""
+        change = DeleteTopic(
+            self._tenants.of(request),
+            path_name(request, "topic"),
+            if_unused=flag(request, "if_unused"),
+            if_empty=flag(request, "if_empty"),
+        )
+        messages = await self._client.administer(change)
+        assert isinstance(messages, int)
+        return answer(Purged(messages))
+
+    async def purge_topic(self, request: Request) -> Response:
+        """Drop what a group has not consumed; says how many messages."""
+        asked = await read_body(request, PurgeRequest)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
+        _options_of(topic, asked.group)
+        change = PurgeTopic(topic.tenant, topic.name, asked.group, asked.in_flight)
+        messages = await self._client.administer(change)
+        assert isinstance(messages, int)
+        return answer(Purged(messages))
+
+    # --- Groups -----------------------------------------------------------------------------
+
+    async def list_groups(self, request: Request) -> Response:
+        """Groups of one topic, or of all, by topic and name."""
+        _, after, limit = page_of(request)
+        tenant, only = self._tenants.of(request), request.query_params.get("topic")
+        if only is not None:
+            topic = await topic_named(self._client, tenant, only)
+            return answer(GroupPage(await self._groups(topic), None))
+        found = ((each.name, each) for each in self._client.topics(tenant))
+        rows: list[shapes.GroupShown] = []
+        for name, topic in sorted(
+            (each for each in found if each[0] > after and not each[1].options.hidden),
+            key=lambda each: each[0],
+        ):
+            if len(rows) >= limit:
+                return answer(GroupPage(rows, after))
+            rows += await self._groups(topic)
+            after = name
+        return answer(GroupPage(rows, None))
+
+    async def create_group(self, request: Request) -> Response:
+        """A new group on a topic; 409 if it has one of that name."""
+        asked = await read_body(request, shapes.GroupNew)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
+        if asked.name in topic.groups:
+            raise KernelError(Code.ALREADY_EXISTS, f"{topic.name} has a group {asked.name}")
+        options = shapes.new_group(asked, topic, self._group_limits.attempts_max)
+        if asked.dead_letter is UNSET:
+            await self._make_dead_letter_topic(topic.tenant, asked.name)
+        return await self._put_group(topic, asked.name, options, 201)
+
+    async def _make_dead_letter_topic(self, tenant: str, group: str) -> None:
+        """Before the group that needs it, so that no dead letter finds none."""
+        limits = self._group_limits
+        wanted = dead_letters_of(tenant, group, limits.dead_letter_retention_ms)
+        await self._client.load(tenant, topics=(wanted.name,), routers=())
+        if self._client.topic(tenant, wanted.name) is None:
+            await self._client.administer(wanted)
+
+    async def show_group(self, request: Request) -> Response:
+        """One group with its figures."""
+        topic, name = await self._group_named(request)
+        return answer(await self._group(topic, name))
+
+    async def change_group(self, request: Request) -> Response:
+        """Change the settings given."""
+        asked = await read_body(request, shapes.GroupFields)
+        topic, name = await self._group_named(request)
+        options = shapes.changed_group(topic.groups[name], asked)
+        return await self._put_group(topic, name, options, 200)
+
+    async def delete_group(self, request: Request) -> Response:
+        """Remove a group; what it alone held is let go."""
+        topic, name = await self._group_named(request)
+        await self._client.administer(DeleteGroup(topic.tenant, topic.name, name))
+        return nothing()
+
+    async def _group_named(self, request: Request) -> tuple[TopicInfo, str]:
+        topic = await find_topic(self._client, self._tenants.of(request), request)
+        name = path_name(request, "group")
+        _options_of(topic, name)
+        return topic, name
+
+    async def _put_group(
+        self, topic: TopicInfo, name: str, options: GroupOptions, status: int
+    ) -> Response:
+        change = PutTopic(topic.tenant, topic.name, topic.options, {name: options})
+        changed = await self._client.administer(change)
+        assert isinstance(changed, TopicInfo)
+        return answer(await self._group(changed, name), status)
+
+    # --- Showing ----------------------------------------------------------------------------
+
+    async def _row(self, topic: TopicInfo) -> shapes.TopicShown:
+        figures = [await self._client.statistics(topic, name) for name in topic.groups]
+        return shapes.TopicShown(
+            name=topic.name,
+            type=shapes.type_of(topic),
+            durable=topic.options.durable,
+            queues=len(topic.queues),
+            groups=len(topic.groups),
+            ready=max((each.ready for each in figures), default=0),
+            leased=sum(each.leased for each in figures),
+        )
+
+    async def _details(self, topic: TopicInfo) -> shapes.TopicDetails:
+        queues = []
+        for number, ref in enumerate(topic.queues):
+            first, following = await self._client.span(topic, number)
+            queues.append(
+                shapes.QueueShown(
+                    number=number, raft_group=ref.group, first_offset=first, next_offset=following
+                )
+            )
+        return shapes.TopicDetails(
+            name=topic.name,
+            type=shapes.type_of(topic),
+            version=topic.version,
+            hidden=topic.options.hidden,
+            options=shapes.options_shown(topic.options),
+            declared_by=sorted(topic.options.declarations),
+            queues=queues,
+            groups=await self._groups(topic),
+            unspelled_by=[each.name for each in self._adapters if not each.spells(topic.name)],
+        )
+
+    async def _groups(self, topic: TopicInfo) -> list[shapes.GroupShown]:
+        return [await self._group(topic, name) for name in sorted(topic.groups)]
+
+    async def _group(self, topic: TopicInfo, name: str) -> shapes.GroupShown:
+        figures = await self._client.statistics(topic, name)
+        age = None if figures.oldest_ms is None else self._clock.wall_ms() - figures.oldest_ms
+        return shapes.GroupShown(
+            topic=topic.name,
+            name=name,
+            ready=figures.ready,
+            leased=figures.leased,
+            delayed=figures.delayed,
+            expired=figures.expired,
+            oldest_age_ms=None if age is None else max(0, age),
+            consumers=figures.consumers,
+            options=topic.groups[name],
+        )
+
+
+async def find_topic(client: Client, tenant: str, request: Request) -> TopicInfo:
+    """The topic of a tenant that a path names. Raises KernelError NOT_FOUND."""
+    return await topic_named(client, tenant, path_name(request, "topic"))
+
+
+async def topic_named(client: Client, tenant: str, name: str) -> TopicInfo:
+    """A topic of a tenant. Raises KernelError NOT_FOUND."""
+    await client.load(tenant, topics=(name,), routers=())
+    topic = client.topic(tenant, name)
+    if topic is None:
+        raise KernelError(Code.NOT_FOUND, f"no topic {name}{of_tenant(tenant)}")
+    return topic
+
+
+def _options_of(topic: TopicInfo, group: str) -> GroupOptions:
+    """Settings of a group. Raises KernelError NOT_FOUND."""
+    options = topic.groups.get(group)
+    if options is None:
+        raise KernelError(Code.NOT_FOUND, f"no group {group} on topic {topic.name}")
+    return options

@@ -1,0 +1,206 @@
+"""`weir cluster`: begin one, and say which stores belong to it and which of them lead."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.commands.admin.node import say_unlike
+from gateway.commands.common.api import Api, Facts, path_of
+from gateway.commands.common.options import (
+    FormatOption,
+    ServerOptions,
+    SettingsOptions,
+    with_groups,
+)
+from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put, say
+from gateway.commands.common.values import text
+from gateway.commands.processes.store import AS_STORE
+from kernel.common.ids import METADATA_GROUP
+from kernel.store.drivers.system import SystemClock
+
+app = typer.Typer(help="The stores of a cluster.", no_args_is_help=True)
+
+WAIT_SECONDS = 600
+"""For a store to take over all data, or to leave: what is longer goes on without the command."""
+
+LOOK_SECONDS = 0.3
+
+WaitOption = Annotated[
+    int, typer.Option("--wait", metavar="SECONDS", help="How long to wait until it is done.", min=0)
+]
+NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Number of the store.")]
+
+
+@app.command("init")
+@with_groups
+def begin(*, options: SettingsOptions, output: FormatOption = Format.TABLE) -> None:
+    """Make an empty data directory that of the first store of a new cluster; then `weir store`."""
+    settings = options.load(AS_STORE).settings
+    from gateway.process.data_lock import DataDirectoryInUse
+    from gateway.process.running import StartRefused
+    from gateway.serving.store_node import found_cluster
+    from kernel.common.errors import KernelError
+    from kernel.log.errors import JournalError
+
+    try:
+        found_cluster(Path(settings.node.data), settings)
+    except (StartRefused, DataDirectoryInUse, KernelError, JournalError, OSError) as error:
+        raise CommandError(str(error)) from error
+    cluster = settings.node.cluster
+    say(f"store {cluster.number} is the first of cluster {cluster.name!r}: start it, `weir store`")
+    rows = [(text(cluster.number), cluster.name)]
+    put(
+        {"store": cluster.number, "cluster": cluster.name},
+        Table(("store", "cluster"), rows),
+        output,
+    )
+
+
+@app.command("status")
+@with_groups
+def status(
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Show the Raft groups instead of the stores.")
+    ] = False,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show every store: whether it answers, how many groups it leads, how far it is behind."""
+    api = server.connect()
+    found = api.get("/cluster")
+    put(found, _groups(found) if groups else _stores(found), output)
+    if not found["nodes"]:
+        say("the cluster has not let this store in: run `weir cluster join`")
+    elif any(each["leader"] for each in found["groups"] if each["group"] == METADATA_GROUP):
+        # Only its leader knows of gateways: without one nobody is to wait for the answer, and one
+        # that is going just now is no reason to fail.
+        with contextlib.suppress(CommandError):
+            say_unlike(api.get("/cluster/gateways"))
+
+
+def _stores(found: Facts) -> Table:
+    columns = ("number", "state", "address", "host", "answers", "leads", "lag", "error")
+    rows = [tuple(text(each[name]) for name in columns) for each in found["nodes"]]
+    return Table(columns, rows)
+
+
+def _groups(found: Facts) -> Table:
+    rows = [
+        (
+            text(each["group"]),
+            text(each["leader"] or None),
+            text(each["commit"]),
+            ", ".join(
+                f"{replica['node']}{'' if replica['voter'] else ' (learns)'}"
+                for replica in each["replicas"]
+            ),
+        )
+        for each in found["groups"]
+    ]
+    return Table(("group", "leader", "commit", "members"), rows)
+
+
+@app.command("join")
+@with_groups
+def join(
+    same_host: Annotated[
+        bool,
+        typer.Option("--same-host", help="Let in a store whose host has another store already."),
+    ] = False,
+    replaces: Annotated[
+        int, typer.Option("--replaces", metavar="NUMBER", help="Store whose place it takes.", min=0)
+    ] = 0,
+    wait: WaitOption = WAIT_SECONDS,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have the store asked, which runs, let into the cluster of its node.cluster.peers."""
+    api = server.connect()
+    asked = api.call(
+        "POST", "/cluster/join", {"replaces": replaces, "same_host": same_host}, good=(202,)
+    )
+    number = int(asked["store"])
+    _await(api, number, "member", wait)
+    say(f"store {number} belongs to the cluster")
+    _put_state(number, "member", output)
+
+
+@app.command("remove")
+@with_groups
+def remove(
+    number: NumberArgument,
+    wait: WaitOption = WAIT_SECONDS,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have a store leave the cluster; ask another one of its stores."""
+    api = server.connect()
+    api.call("DELETE", path_of("cluster", "stores", str(number)), good=(202,))
+    _await(api, number, None, wait)
+    say(f"store {number} has left the cluster")
+    _put_state(number, "gone", output)
+
+
+def _put_state(number: int, state: str, output: Format) -> None:
+    rows = [(text(number), state)]
+    put({"store": number, "state": state}, Table(("store", "state"), rows), output)
+
+
+def _await(api: Api, number: int, state: str | None, seconds: int) -> None:
+    """Look until a store is in a state, None: until it is gone. Raises CommandError."""
+    clock = SystemClock()
+    ends_ms = clock.monotonic_ms() + seconds * 1_000
+    pause = threading.Event()
+    told = ""
+    while True:
+        found = {each["number"]: each for each in api.get("/cluster")["nodes"]}
+        store = found.get(number)
+        if (store["state"] if store is not None else None) == state:
+            return
+        reason = store["error"] if store is not None else ""
+        if reason and reason != told:
+            say(f"store {number}: {reason}")
+            told = reason
+        if clock.monotonic_ms() >= ends_ms:
+            raise CommandError(
+                f"store {number} is not done within {seconds} s",
+                ExitCode.FAILED,
+                "it goes on by itself: see `weir cluster status`",
+            )
+        pause.wait(LOOK_SECONDS)
+
+
+@app.command("transfer")
+@with_groups
+def transfer(
+    group: Annotated[int, typer.Argument(metavar="GROUP", help="Number of the Raft group.")],
+    to: Annotated[
+        int, typer.Option("--to", metavar="NUMBER", help="Store that is to lead; 0: any.", min=0)
+    ] = 0,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have another store lead a group, until stores come or go, or `weir cluster rebalance`."""
+    path = path_of("cluster", "groups", str(group), "transfer")
+    moved = server.connect().post(path, {"to": to})
+    rows = [(text(moved["group"]), text(moved["leader"]))]
+    put(moved, Table(("group", "leader"), rows), output)
+
+
+@app.command("rebalance")
+@with_groups
+def rebalance(*, server: ServerOptions, output: FormatOption = Format.TABLE) -> None:
+    """Spread the leaders of the groups evenly over the stores."""
+    found = server.connect().post("/cluster/rebalance", {})
+    columns = ("group", "was", "leader")
+    rows = [tuple(text(each[name]) for name in columns) for each in found["moved"]]
+    put(found, Table(columns, rows), output)

@@ -1,0 +1,322 @@
+"""`weir topic` and `weir queue`: topics of every kind, and those that SQS and AMQP call queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.commands.common.api import path_of
+from gateway.commands.common.options import (
+    FormatOption,
+    PrefixOption,
+    TenantOptions,
+    YesOption,
+    with_groups,
+)
+from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put
+from gateway.commands.common.values import (
+    CHANGED,
+    CREATED,
+    confirm,
+    duration_text,
+    milliseconds_or_none,
+    number_or_none,
+    put_one,
+    text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+topics = typer.Typer(help="Topics: streams, and the queues of SQS and AMQP.", no_args_is_help=True)
+queues = typer.Typer(
+    help="Work topics: what SQS and AMQP call queues. A message goes when it is acked.",
+    no_args_is_help=True,
+)
+
+WORK = "work"
+
+
+class StreamType(StrEnum):
+    """What RocketMQ clients may send to a topic."""
+
+    NORMAL = "normal"
+    FIFO = "fifo"
+    DELAY = "delay"
+    TRANSACTION = "transaction"
+    PRIORITY = "priority"
+
+
+class OnOff(StrEnum):
+    """A switch."""
+
+    ON = "on"
+    OFF = "off"
+
+
+class OverflowChoice(StrEnum):
+    """What a full topic does with one more message."""
+
+    DROP_OLDEST = "drop_oldest"
+    REJECT = "reject"
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic.")]
+Queues = Annotated[
+    int | None, typer.Option("--queues", help="Number of queues, fixed for good (1 to 256).")
+]
+Ttl = Annotated[
+    str | None, typer.Option("--ttl", help="Messages expire after so long (30s, 5m), or none.")
+]
+Retention = Annotated[
+    str | None,
+    typer.Option("--retention", help="Messages are kept so long (72h, 7d), or none."),
+]
+MaxMessages = Annotated[
+    str | None, typer.Option("--max-messages", help="Most ready messages, or none.")
+]
+MaxBytes = Annotated[
+    int | None, typer.Option("--max-message-bytes", help="Size of the largest message.")
+]
+OverflowOption = Annotated[
+    OverflowChoice | None, typer.Option("--overflow", help="What a full topic does.")
+]
+Deduplication = Annotated[
+    str | None, typer.Option("--deduplication", help="Window for deduplication ids, or none.")
+]
+Expiry = Annotated[
+    str | None, typer.Option("--unused-expiry", help="Deleted if unused for so long, or none.")
+]
+TreeOption = Annotated[
+    OnOff | None,
+    typer.Option(
+        "--tree",
+        help="Part of the topic tree, MQTT's names: what is published to NAME or NAME/... there is "
+        "stored here too. On unless told.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What can be set on a topic of either kind, as options; None: not named."""
+
+    ttl: Ttl = None
+    retention: Retention = None
+    max_messages: MaxMessages = None
+    max_message_bytes: MaxBytes = None
+    overflow: OverflowOption = None
+    deduplication: Deduplication = None
+    unused_expiry: Expiry = None
+    tree: TreeOption = None
+
+    def fields(self) -> dict[str, Any]:
+        """The settings that were given, as the API names them."""
+        fields: dict[str, Any] = {
+            name: milliseconds_or_none(given)
+            for name, given in (
+                ("message_ttl_ms", self.ttl),
+                ("retention_ms", self.retention),
+                ("deduplication_ms", self.deduplication),
+                ("unused_expiry_ms", self.unused_expiry),
+            )
+            if given is not None
+        }
+        if self.tree is not None:
+            fields["tree"] = self.tree is OnOff.ON
+        if self.max_messages is not None:
+            fields["messages_max"] = number_or_none(self.max_messages)
+        if self.max_message_bytes is not None:
+            fields["message_bytes_max"] = self.max_message_bytes
+        if self.overflow is not None:
+            fields["overflow"] = self.overflow.value
+        return fields
+
+
+@with_groups
+def list_topics(
+    context: typer.Context,
+    prefix: PrefixOption = "",
+    limit: Annotated[int, typer.Option("--limit", help="Most rows.", min=1)] = 1000,
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List them by name, with their backlog."""
+    kind = WORK if _is_queue(context) else None
+    rows, after = server.connect().pages("topics", limit, prefix=prefix, type=kind)
+    columns = ("name", "type", "queues", "groups", "ready", "leased")
+    shown = [tuple(text(row[column]) for column in columns) for row in rows]
+    put({"topics": rows, "next": after}, Table(columns, shown), output)
+
+
+@with_groups
+def show_topic(name: Name, *, server: TenantOptions, output: FormatOption = Format.TABLE) -> None:
+    """Show one with its settings, queues, groups and figures."""
+    _show(server.connect().get(path_of("topics", name)), output)
+
+
+@with_groups
+def create_topic(
+    name: Name,
+    kind: Annotated[
+        StreamType, typer.Option("--type", help="What RocketMQ clients may send.")
+    ] = StreamType.NORMAL,
+    queue_count: Queues = None,
+    *,
+    settings: TopicSettings,
+    server: TenantOptions,
+    output: FormatOption = Format.SUMMARY,
+) -> None:
+    """Create a stream: kept for 72 hours unless told otherwise, read by named groups."""
+    queues = _queue_count(queue_count)
+    body = {"name": name, "type": kind.value, **queues, **settings.fields()}
+    _show(server.connect().post("/topics", body), output, CREATED)
+
+
+@with_groups
+def create_queue(
+    name: Name,
+    queue_count: Queues = None,
+    priority_max: Annotated[
+        int | None, typer.Option("--max-priority", help="Highest priority (0 to 255).")
+    ] = None,
+    *,
+    settings: TopicSettings,
+    server: TenantOptions,
+    output: FormatOption = Format.SUMMARY,
+) -> None:
+    """Create a work topic with the group `default`, which SQS and AMQP consume."""
+    body = {"name": name, "type": WORK, **_queue_count(queue_count), **settings.fields()}
+    if priority_max is not None:
+        body["priority_max"] = priority_max
+    _show(server.connect().post("/topics", body), output, CREATED)
+
+
+@with_groups
+def set_topic(
+    name: Name,
+    *,
+    settings: TopicSettings,
+    server: TenantOptions,
+    output: FormatOption = Format.SUMMARY,
+) -> None:
+    """Change settings; what is not named stays."""
+    fields = settings.fields()
+    if not fields:
+        raise CommandError("nothing to change: name a setting", ExitCode.USAGE)
+    _show(server.connect().patch(path_of("topics", name), fields), output, CHANGED)
+
+
+@with_groups
+def remove_topic(
+    name: Name,
+    yes: YesOption = False,
+    if_empty: Annotated[
+        bool, typer.Option("--if-empty", help="Only if no message is ready.")
+    ] = False,
+    if_unused: Annotated[
+        bool, typer.Option("--if-unused", help="Only if nobody consumes.")
+    ] = False,
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Delete it with its messages, groups and the routes to it."""
+    api = server.connect()
+    confirm(f"Deleting {name} and its messages", name, yes=yes)
+    path = path_of("topics", name)
+    deleted = api.delete(path, if_empty=if_empty, if_unused=if_unused)
+    answer = {"name": name, "messages": deleted["messages"]}
+    put(answer, Table(("deleted", "messages"), [(name, str(deleted["messages"]))]), output)
+
+
+@with_groups
+def purge_topic(
+    name: Name,
+    group: Annotated[str, typer.Option("--group", help="Whose messages.")] = "default",
+    in_flight: Annotated[
+        bool, typer.Option("--in-flight", help="Also those that consumers hold.")
+    ] = False,
+    yes: YesOption = False,
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Drop what a group has not consumed yet."""
+    api = server.connect()
+    confirm(f"Dropping the messages of {name} for group {group}", name, yes=yes)
+    body = {"group": group, "in_flight": in_flight}
+    purged = api.post(path_of("topics", name) + "/purge", body)
+    answer = {"name": name, "messages": purged["messages"]}
+    put(answer, Table(("purged", "messages"), [(name, str(purged["messages"]))]), output)
+
+
+_SHARED: dict[str, Callable[..., None]] = {
+    "ls": list_topics,
+    "info": show_topic,
+    "set": set_topic,
+    "rm": remove_topic,
+    "purge": purge_topic,
+}
+for _verb, _function in _SHARED.items():
+    topics.command(_verb)(_function)
+    queues.command(_verb)(_function)
+topics.command("create")(create_topic)
+queues.command("create")(create_queue)
+
+
+def _is_queue(context: typer.Context) -> bool:
+    return context.parent is not None and context.parent.info_name == "queue"
+
+
+def _queue_count(count: int | None) -> dict[str, Any]:
+    return {} if count is None else {"queues": count}
+
+
+def _half(bounds: dict[str, int]) -> str:
+    """What becomes of transactional messages that nobody decides on, and how many there may be."""
+    first, again = bounds["check_after_ms"], bounds["check_interval_ms"]
+    return (
+        f"asked about after {duration_text(first)}, then each {duration_text(again)}, "
+        f"{bounds['checks_max']} times; at most {bounds['messages_max']} and "
+        f"{bounds['bytes_max']} bytes"
+    )
+
+
+def _summary(topic: dict[str, Any], done: str) -> str:
+    """One line: what it is, what is set, who can use it."""
+    options, count = topic["options"], len(topic["queues"])
+    facts = [topic["type"], f"{count} queue" if count == 1 else f"{count} queues"]
+    for name, said in (("retention_ms", "kept for"), ("message_ttl_ms", "expires after")):
+        if options[name] is not None:
+            facts.append(f"{said} {duration_text(options[name])}")
+    if options["messages_max"] is not None:
+        facts.append(f"at most {options['messages_max']} ready")
+    line = f"{done} {topic['name']}: {', '.join(facts)}"
+    if topic["unspelled_by"]:
+        line += f" (no client of {' or '.join(topic['unspelled_by'])} can spell this name)"
+    return line
+
+
+def _show(topic: dict[str, Any], output: Format, done: str = "") -> None:
+    rows: list[tuple[str, object]] = [("name", topic["name"]), ("type", topic["type"])]
+    for name, value in topic["options"].items():
+        if name == "half":
+            rows.append((name, _half(value)))
+        elif name.endswith("_ms"):
+            rows.append((name.removesuffix("_ms"), duration_text(value)))
+        else:
+            rows.append((name, value))
+    for queue in topic["queues"]:
+        span = f"offsets {queue['first_offset']} to {queue['next_offset']}"
+        rows.append((f"queue {queue['number']}", f"{span}, raft group {queue['raft_group']}"))
+    for group in topic["groups"]:
+        oldest = duration_text(group["oldest_age_ms"])
+        figures = f"ready {group['ready']}, leased {group['leased']}, delayed {group['delayed']}"
+        figures += f", expired {group['expired']}, oldest {oldest}, consumers {group['consumers']}"
+        rows.append((f"group {group['name']}", figures))
+    put_one(topic, topic["name"], rows, output, _summary(topic, done))

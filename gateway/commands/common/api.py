@@ -1,0 +1,294 @@
+"""The command line's side of the admin API: finding a server, asking it, wording what went wrong.
+
+    address    --url, else WEIR_URL, else DATA/admin.url, else http://127.0.0.1:15673
+    login      WEIR_LOGIN, and WEIR_PASSWORD, else what is typed
+    token      without a login: WEIR_TOKEN, else DATA/admin.token
+    DATA       --data, else WEIR_NODE__DATA, else weir-data
+    tenant     --tenant, else WEIR_TENANT, else that of the login, else default
+
+The token of a data directory is sent to this machine alone: another one is told WEIR_LOGIN or
+WEIR_TOKEN.
+"""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import http.client
+import json
+import os
+import ssl
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from auth.development import is_loopback
+from auth.errors import AuthError
+from auth.principal import split_login
+from auth.tokens import read_admin_token
+from gateway.access.certificates import ADMIN_CERTIFICATE
+from gateway.admin.address import read_address
+from gateway.commands.common.output import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_URL = "http://127.0.0.1:15673"
+DEFAULT_DATA = "weir-data"
+API_PATH = "/api/v1"
+
+PAGE_ROWS = 1_000
+"""The most that the server lists at once."""
+
+TIMEOUT_S = 60
+"""Longer than the server takes for anything: a publish fails after 30 s."""
+
+REACH_TIMEOUT_S = 10
+"""To be taken up by a server that is there, however busy."""
+
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+"""A page of messages has at most 8 MiB and one message, in JSON at most a few times as much."""
+
+_EXIT_CODES = {400: ExitCode.USAGE, 404: ExitCode.NOT_FOUND, 413: ExitCode.USAGE}
+"""By HTTP status; every other failure is ExitCode.FAILED."""
+
+Facts = dict[str, Any]
+"""An answer: a JSON object, read by the names that gateway/admin gives."""
+
+
+class NoAnswer(CommandError):
+    """No server answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One server's admin API."""
+
+    url: str
+    authorization: str
+    """The header of that name."""
+    tenant: str | None = None
+    """Whose things are asked for; None: that of the login."""
+    tls: ssl.SSLContext | None = None
+    """Whom to trust, if the address begins with https."""
+
+    def get(self, path: str, **query: object) -> Facts:
+        """What there is at a path; a query of None is left out."""
+        return self.call("GET", path, query=query)
+
+    def pages(
+        self, kind: str, most: int | None = None, **query: object
+    ) -> tuple[list[Facts], str | None]:
+        """The rows of a list such as `users`, asked for page by page, `most` of them if that is
+        given; and after which name it goes on.
+        """
+        rows: list[Facts] = []
+        after: str | None = ""
+        while after is not None and (most is None or len(rows) < most):
+            limit = PAGE_ROWS if most is None else min(PAGE_ROWS, most - len(rows))
+            page = self.get(f"/{kind}", after=after, limit=limit, **query)
+            rows += page[kind]
+            after = page["next"]
+        return rows, after
+
+    def post(self, path: str, body: object) -> Facts:
+        return self.call("POST", path, body)
+
+    def patch(self, path: str, body: object) -> Facts:
+        return self.call("PATCH", path, body)
+
+    def put(self, path: str, body: object) -> Facts:
+        return self.call("PUT", path, body)
+
+    def delete(self, path: str, **query: object) -> Facts:
+        return self.call("DELETE", path, query=query)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, object] | None = None,
+        good: tuple[int, ...] = (200, 201, 204),
+    ) -> Facts:
+        """The JSON object of an answer; an empty one if there is no body.
+
+        Raises NoAnswer if none came, CommandError for a status that is not in `good`.
+        """
+        asked = {"tenant": self.tenant, **(query or {})}
+        status, data = self._exchange(method, _with_query(API_PATH + path, asked), body)
+        try:
+            answer = json.loads(data or b"{}")
+        except ValueError:
+            answer = None
+        if status in good and isinstance(answer, dict):
+            return answer
+        if status in good:
+            raise CommandError(f"{self.url} is not a Weir admin API")
+        raise _error(status, answer, self.url)
+
+    def _exchange(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+        connection = _connection(self.url, TIMEOUT_S, self.tls)
+        headers = {"Authorization": self.authorization}
+        sent = None
+        if body is not None:
+            sent = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        try:
+            connection.request(method, path, sent, headers)
+            response = connection.getresponse()
+            data = response.read(ANSWER_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise _no_answer(self.url, error) from error
+        finally:
+            connection.close()
+        if len(data) > ANSWER_BYTES_MAX:
+            raise CommandError(f"the answer has more than {ANSWER_BYTES_MAX} bytes: ask for less")
+        return response.status, data
+
+
+def connect(url: str | None, data: Path | None, tenant: str | None = None) -> Api:
+    """The server that the options and the environment name, for what belongs to a tenant.
+
+    Raises NoAnswer if it is down, before anything is asked of whoever types; else CommandError.
+    """
+    directory = data or Path(DEFAULT_DATA)
+    found = (url or read_address(directory) or DEFAULT_URL).rstrip("/")
+    parts = urlsplit(found)
+    try:
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        message = f"{found} is not an address such as {DEFAULT_URL}"
+        raise CommandError(message, ExitCode.USAGE)
+    tls = _trusted(directory, parts.hostname or "") if parts.scheme == "https" else None
+    _reach(found, tls)
+    login = os.environ.get("WEIR_LOGIN", "")
+    shown = _basic(login) if login else f"Bearer {_token(directory, parts.hostname or '')}"
+    return Api(found, shown, tenant, tls)
+
+
+def _trusted(directory: Path, host: str) -> ssl.SSLContext:
+    """Whom to believe that they are the server: on this machine exactly the certificate that its
+    data directory names; elsewhere what this machine trusts (SSL_CERT_FILE adds an authority).
+    """
+    own = directory / ADMIN_CERTIFICATE
+    if not is_loopback(host) or not own.exists():
+        return ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Its names are those by which clients elsewhere reach it.
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(own)
+    except OSError as error:
+        raise CommandError(f"{own} cannot be read: {error}") from error
+    return context
+
+
+def _reach(url: str, tls: ssl.SSLContext | None) -> None:
+    """Raise NoAnswer if nobody listens there."""
+    connection = _connection(url, REACH_TIMEOUT_S, tls)
+    try:
+        connection.connect()
+    except ssl.SSLCertVerificationError as error:
+        raise CommandError(
+            f"{url} shows a certificate that is not trusted here: {error.verify_message}",
+            ExitCode.FAILED,
+            "name its authority in SSL_CERT_FILE, or on its own machine its directory with --data",
+        ) from error
+    except OSError as error:
+        raise _no_answer(url, error) from error
+    finally:
+        connection.close()
+
+
+def _connection(
+    url: str, timeout_s: float, tls: ssl.SSLContext | None
+) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if tls is not None:
+        return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=tls)
+    return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+
+
+def _no_answer(url: str, error: Exception) -> NoAnswer:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return NoAnswer(
+        f"no server answers at {url}: {reason}",
+        ExitCode.FAILED,
+        "start one with `weir serve`, or say where it is with --url or --data",
+    )
+
+
+def _basic(login: str) -> str:
+    """Credentials of a login as people type it, with the password of the environment or typed."""
+    password = os.environ.get("WEIR_PASSWORD")
+    if password is None:
+        if not sys.stdin.isatty():
+            message = f"there is no password for {login}: put it in the variable WEIR_PASSWORD"
+            raise CommandError(message, ExitCode.USAGE)
+        password = getpass.getpass(f"Password for {login}: ", stream=sys.stderr)
+    tenant, user = split_login(login)
+    return "Basic " + base64.b64encode(f"{tenant}:{user}:{password}".encode()).decode()
+
+
+def _token(directory: Path, host: str) -> str:
+    given = os.environ.get("WEIR_TOKEN", "")
+    if given:
+        return given
+    if not is_loopback(host):
+        raise CommandError(
+            f"the token in {directory} is only sent to this machine, and {host} is another",
+            ExitCode.FAILED,
+            f"put the content of admin.token of {host} in the variable WEIR_TOKEN, or a login in"
+            " WEIR_LOGIN",
+        )
+    try:
+        return read_admin_token(directory).text
+    except FileNotFoundError:
+        raise CommandError(
+            f"there is no admin.token in {directory}: no server has come up with it yet",
+            ExitCode.FAILED,
+            "name the server's data directory with --data, its token in WEIR_TOKEN, or a login in"
+            " WEIR_LOGIN",
+        ) from None
+    except (AuthError, OSError) as error:
+        raise CommandError(f"the admin token cannot be read: {error}") from error
+
+
+def tenant_option(tenant: str | None) -> str:
+    """What a command that is proposed needs besides, to be about the same tenant."""
+    return f" --tenant {tenant}" if tenant else ""
+
+
+def path_of(*parts: str) -> str:
+    """A path of names, each percent-encoded."""
+    return "".join("/" + quote(part, safe="") for part in parts)
+
+
+def _with_query(path: str, query: Mapping[str, object]) -> str:
+    given = {name: _spell(value) for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _spell(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _error(status: int, answer: object, url: str) -> CommandError:
+    facts = answer.get("error") if isinstance(answer, dict) else None
+    if not isinstance(facts, dict) or "message" not in facts:
+        return CommandError(f"{url} answered with status {status}")
+    hint = ""
+    if status == 401 and os.environ.get("WEIR_LOGIN"):
+        hint = "WEIR_LOGIN is USER, or TENANT:USER, and WEIR_PASSWORD that user's password"
+    elif status == 401:
+        hint = "the token belongs to another server: name its data directory with --data"
+    elif facts.get("retryable"):
+        hint = "the same command may work if tried again"
+    return CommandError(facts["message"], _EXIT_CODES.get(status, ExitCode.FAILED), hint)
