@@ -20,6 +20,7 @@ from .mesh.mesh_service import MeshService
 from .peer_stores.peer_stores_service import PeerStoresService
 from .peer_stores.remote_peer_stores import RemotePeerStores
 from .pulls.pull_service import PullService
+from .streams.led_groups import StoreGroups
 from .streams.stream_service import CLAIM_MS, SETTLE_IN_MS, StreamService
 from .transactions.half_service import HalfService
 from .tree.tree_service import TreeService
@@ -60,7 +61,8 @@ def serve_gateways(
 ) -> StoreService:
     """The handler of gateways' connections to a store; `soon(action)` calls it in a later turn."""
     store = local.store
-    streams = StreamService(local, claim_ms=claim_ms, settle_in_ms=settle_in_ms)
+    streams = StreamService(StoreGroups(local), claim_ms=claim_ms, settle_in_ms=settle_in_ms)
+    local.before_stop.append(streams.before_stop)
 
     def refusal(group: RaftGroup, identity: Identity) -> KernelError | None:
         if local.client.accepting or not store.leader(group).is_new(identity):

@@ -200,8 +200,10 @@ class Announcer:
         )
         try:
             channel.call(
-                *(wire.ANNOUNCE, wire.encode((flags, items))),
-                *(lambda answer: self._answered(channel, hearer, answer), ANNOUNCE_MS),
+                wire.ANNOUNCE,
+                wire.encode((flags, items)),
+                lambda answer: self._answered(channel, hearer, answer),
+                ANNOUNCE_MS,
             )
         except KernelError:
             hearer.is_due = True

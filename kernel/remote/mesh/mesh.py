@@ -69,8 +69,12 @@ class Mesh:
         self.remote_consumers = self.remote_memory.remote_consumers = RemoteConsumers()
         self.served_consumers = ServedConsumers(process)
         self.names = Names(
-            *(leaders, process.groups, clock),
-            *(self._home, self._is_known, process.tree.lost_name),
+            leaders,
+            process.groups,
+            clock,
+            self._home,
+            self._is_known,
+            process.tree.lost_name,
         )
         self._met: dict[Channel, dict[str, str]] = {}
         """Gateways that each store hears, with their addresses."""

@@ -173,7 +173,12 @@ class RemoteConsumers:
         consumer = self._new(remote_process, spec, spec.session.id)
         consumer.sink = sink
         asked = wire.Attach(
-            *(consumer.number, queue, spec.group, spec.priority, spec.exclusive, spec.auto_ack),
+            consumer.number,
+            queue,
+            spec.group,
+            spec.priority,
+            spec.exclusive,
+            spec.auto_ack,
             spec.session.origin,
         )
 
@@ -212,7 +217,11 @@ class RemoteConsumers:
             raise KernelError(Code.NOT_ALLOWED, message)
         consumer = self._new(remote_process, spec, spec.session.id)
         asked = wire.Pull(
-            *(consumer.number, queue, spec.group, spec.messages, spec.wait_ms),
+            consumer.number,
+            queue,
+            spec.group,
+            spec.messages,
+            spec.wait_ms,
             spec.session.origin,
         )
         wait_ms = spec.wait_ms + PULL_SLACK_MS

@@ -99,7 +99,7 @@ class _ServedConsumer:
                 self._look_later()
             return
         parts = wire.encode_handed_over(
-            *(self.number, deliveries.offsets, deliveries.attempts, deliveries.slots)
+            self.number, deliveries.offsets, deliveries.attempts, deliveries.slots
         )
         self._channel.tell(wire.HANDED_OVER, parts)
 
@@ -220,7 +220,10 @@ class ServedConsumers:
         topic = self._topic(asked.queue)
         served = self._served_consumer(channel, asked.number, asked.origin)
         spec = ConsumerSpec(
-            *(topic, asked.group, served.session, asked.priority),
+            topic,
+            asked.group,
+            served.session,
+            priority=asked.priority,
             exclusive=asked.exclusive,
             auto_ack=asked.auto_ack,
             origin=asked.origin,
@@ -274,7 +277,11 @@ class ServedConsumers:
         self, topic: TopicInfo, asked: wire.Pull, served: _ServedConsumer, reply: Reply
     ) -> None:
         spec = ReceiveSpec(
-            *(topic, asked.group, asked.messages, asked.wait_ms, served.session),
+            topic,
+            asked.group,
+            messages=asked.messages,
+            wait_ms=asked.wait_ms,
+            session=served.session,
             origin=asked.origin,
         )
         try:

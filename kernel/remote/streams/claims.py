@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Mapping
 
 from ...common.ids import RaftGroup
-from ...store.node import Store
 from .gateways import ConsumingGateway
+from .led_groups import LedGroups
 
 
 class ClaimWindows:
@@ -20,18 +20,17 @@ class ClaimWindows:
 
     def __init__(
         self,
-        store: Store,
+        led: LedGroups,
         gateways: Mapping[str, ConsumingGateway],
         claim_ms: int,
         settle_in_ms: int,
     ) -> None:
-        self._store = store
+        self._led = led
         self._gateways = gateways
         self._loop = asyncio.get_running_loop()
         self._claim_ms = claim_ms
         self._settled_in = self._loop.time() + settle_in_ms / 1_000
         self._timers: dict[RaftGroup, asyncio.TimerHandle] = {}
-        store.awaits_claims = True
 
     def begin(self, group: RaftGroup) -> None:
         """A group is served here from now on."""
@@ -50,7 +49,7 @@ class ClaimWindows:
         if self._loop.time() < self._settled_in:
             return
         for group in list(self._timers):
-            term = self._store.standing(group)[0]
+            term = self._led.standing(group)[0]
             if all(each.claimed.get(group) == term for each in self._gateways.values()):
                 self._over(group)
 
@@ -58,4 +57,4 @@ class ClaimWindows:
         timer = self._timers.pop(group, None)
         if timer is not None:
             timer.cancel()
-            self._store.replica(group).claims_over()
+            self._led.replica(group).claims_over()

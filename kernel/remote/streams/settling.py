@@ -1,4 +1,4 @@
-"""The store's side of what gateways settle: acks, and settlements with and without an answer.
+"""The leader's side of what gateways settle: acks, and settlements with and without an answer.
 
 TAKEN tells how far what has come is applied, so that the gateway need not repeat it: not of every
 turn, since nobody waits for it.
@@ -17,9 +17,9 @@ from ...broker.delivery.consumers import DispatchedConsumer
 from ...common.errors import KernelError
 from ...common.ids import RaftGroup
 from ...rpc.channel import Channel
-from ...store.node import Store
 from . import stream_wire
 from .gateways import ConsumingGateway, GatewayStream
+from .led_groups import LedGroups
 
 TAKEN_SECONDS = 0.02
 """Between two TAKEN of a gateway and group: what settles without an answer is applied by then
@@ -29,9 +29,9 @@ TAKEN_SECONDS = 0.02
 class Settling:
     """Carries out what gateways settle."""
 
-    def __init__(self, store: Store, settled: Callable[[GatewayStream], None]) -> None:
+    def __init__(self, led: LedGroups, settled: Callable[[GatewayStream], None]) -> None:
         """`settled(stream)` is called when something of a stream has been settled."""
-        self._store = store
+        self._led = led
         self._settled = settled
         self._loop = asyncio.get_running_loop()
 
@@ -81,9 +81,9 @@ class Settling:
         if each.how is Settlement.RETURN:
             applied(None)
             return
-        replica = self._store.replica(group)
+        replica = self._led.replica(group)
         replica.open.wait(applied)
-        self._store.dirty(replica, urgent=True)
+        self._led.dirty(replica, urgent=True)
 
     def _await(self, gateway: ConsumingGateway, group: RaftGroup, number: int) -> None:
         """Have the gateway told in a while how far what has come is applied."""
@@ -96,11 +96,11 @@ class Settling:
         self, gateway: ConsumingGateway, channel: Channel | None, group: RaftGroup
     ) -> None:
         number = gateway.confirming.pop(group, 0)
-        if not number or gateway.channel is not channel or self._store.serving(group) is None:
+        if not number or gateway.channel is not channel or self._led.serving(group) is None:
             return
 
         def applied(result: object) -> None:
             if gateway.channel is channel and not isinstance(result, KernelError):
                 gateway.tell(stream_wire.TAKEN, (group, number))
 
-        self._store.replica(group).when_applied(applied)
+        self._led.replica(group).when_applied(applied)

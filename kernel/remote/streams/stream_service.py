@@ -1,5 +1,5 @@
-"""The store's side of push streams: consumers of gateways without a store, at the leader here
-(docs/adr/0009 "Push streams").
+"""The leader's side of push streams: consumers of gateways without a store, of groups that this
+process leads (docs/adr/0009 "Push streams").
 
     ATTACH, unknown -> attached -> CANCEL, nothing held any more   -> forgotten
                                 -> the queue is gone               -> ENDED
@@ -38,7 +38,6 @@ from ...broker.delivery.consumers import DispatchedConsumer, Handed
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup
 from ...common.limits import SESSION_CLAIM_MS
-from ...in_process.opening import LocalStore
 from ...requests.leader import Holder
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
@@ -49,6 +48,7 @@ from ..leader_calls.call_wire import WireError
 from . import stream_wire
 from .claims import ClaimWindows
 from .gateways import STREAMS_MAX, ConsumingGateway, GatewayStream, StreamFigures, Unconcerned
+from .led_groups import LedGroups
 from .settling import Settling
 from .takes import Takes
 
@@ -77,7 +77,7 @@ class StreamService(Unconcerned):
 
     def __init__(
         self,
-        local: LocalStore,
+        led: LedGroups,
         *,
         away_ms: int = AWAY_MS,
         claim_ms: int = CLAIM_MS,
@@ -85,8 +85,7 @@ class StreamService(Unconcerned):
         waiting_bytes_max: int = WAITING_BYTES_MAX,
         streams_max: int = STREAMS_MAX,
     ) -> None:
-        self._store = local.store
-        self._client = local.client
+        self._led = led
         self._loop = asyncio.get_running_loop()
         self._away_ms = away_ms
         self._waiting_bytes_max = waiting_bytes_max
@@ -95,11 +94,10 @@ class StreamService(Unconcerned):
         self._streams: dict[DispatchedConsumer, GatewayStream] = {}
         self._subscribers: dict[tuple[int, str, int], GatewayStream] = {}
         """By queue, group and subscriber: its stream of the latest connection."""
-        self._windows = ClaimWindows(self._store, self._gateways, claim_ms, settle_in_ms)
+        self._windows = ClaimWindows(led, self._gateways, claim_ms, settle_in_ms)
         self._takes = Takes(self, self._hand)
-        self._settling = Settling(self._store, self._drop_if_over)
+        self._settling = Settling(led, self._drop_if_over)
         self.figures = StreamFigures()
-        local.before_stop.append(self._before_stop)
 
     @property
     def count(self) -> int:
@@ -129,7 +127,7 @@ class StreamService(Unconcerned):
 
     def _gave_up(self, gateway: ConsumingGateway) -> None:
         """It has not come back."""
-        if not self._client.is_draining:
+        if not self._led.is_draining:
             self._gone(gateway)
 
     def _gone(self, gateway: ConsumingGateway) -> None:
@@ -141,14 +139,13 @@ class StreamService(Unconcerned):
             self._end_away(stream)
         self._windows.look()
 
-    def _before_stop(self) -> None:
+    def before_stop(self) -> None:
         """Release what gateways hold: where no other leader comes after this one, which ends in
         order, nobody else would count the attempts.
         """
-        alone = self._store.consensus.is_alone
         for gateway in list(self._gateways.values()):
             for stream in list(gateway.streams.values()):
-                if alone(self._store.member(stream.group)):
+                if self._led.is_alone(stream.group):
                     self._end_away(stream)
 
     def _end_away(self, stream: GatewayStream, claimed: Sequence[int] = ()) -> None:
@@ -214,9 +211,9 @@ class StreamService(Unconcerned):
             if gateway.away is not None:
                 gateway.away.cancel()
                 gateway.away = None
-            served = [each for each in self._store.groups if self._store.serving(each) is not None]
+            served = [each for each in self._led.groups if self._led.serving(each) is not None]
             gateway.tell(
-                stream_wire.SERVES, [(each, self._store.standing(each)[0]) for each in served]
+                stream_wire.SERVES, [(each, self._led.standing(each)[0]) for each in served]
             )
         return gateway
 
@@ -226,7 +223,7 @@ class StreamService(Unconcerned):
         gateway = self._gateway(channel)
         for head in heads:
             group = RaftGroup(head.group)
-            if self._store.serving(group) is None:
+            if self._led.serving(group) is None:
                 continue  # it has been told GONE, or will be when it is
             try:
                 self._attach(gateway, group, head)
@@ -271,7 +268,7 @@ class StreamService(Unconcerned):
             self.figures.over_streams += 1
             message = f"a gateway consumes by {self._streams_max} streams here, and no more"
             raise KernelError(Code.LIMIT_EXCEEDED, message)
-        replica = self._store.replica(group)
+        replica = self._led.replica(group)
         dispatcher = replica.dispatcher(QueueId(head.queue), head.name)
         stream = GatewayStream(gateway, head.stream, group, (head.subscriber, head.epoch))
         if head.epoch:
@@ -292,7 +289,7 @@ class StreamService(Unconcerned):
         if head.is_over:
             stream.consumer = keeper(dispatcher, spec, self)
         else:
-            self._client.used(topic.id, head.name)
+            self._led.used(topic.id, head.name)
             stream.consumer = dispatcher.attach(spec, self, pool)
             self.figures.attached += 1
         if head.auto_ack:
@@ -333,7 +330,7 @@ class StreamService(Unconcerned):
             if pool is not None:
                 gateway.grant(pool, messages)
         for block in turn.blocks:
-            if self._store.serving(RaftGroup(block.group)) is not None:
+            if self._led.serving(RaftGroup(block.group)) is not None:
                 self._settling.block(gateway, block)
         for number, keeps in turn.cancels:
             stream = gateway.streams.get(number)
@@ -343,7 +340,7 @@ class StreamService(Unconcerned):
             stream = gateway.streams.get(number)
             if stream is not None and stream.consumer is not None:
                 spec = stream.consumer.spec
-                self._client.used(spec.topic.id, spec.group)
+                self._led.used(spec.topic.id, spec.group)
                 self._takes.begin(stream, take, messages, wait_ms)
         for number in turn.over:
             gateway.drop_pool(number)
@@ -445,7 +442,7 @@ class StreamService(Unconcerned):
         """A gateway has attached all that it has in a group."""
         gateway = self._gateway(channel)
         group = RaftGroup(head.group)
-        if self._store.serving(group) is None or self._store.standing(group)[0] != head.term:
+        if self._led.serving(group) is None or self._led.standing(group)[0] != head.term:
             return
         gateway.claimed[group] = head.term
         for stream in list(gateway.streams.values()):
@@ -458,9 +455,9 @@ class StreamService(Unconcerned):
     def leads(self, replica: Replica) -> None:
         """A group is served here from now on."""
         group = replica.group
-        if group not in self._store.groups:
+        if group not in self._led.groups:
             return
-        term = self._store.standing(group)[0]
+        term = self._led.standing(group)[0]
         for gateway in self._gateways.values():
             gateway.tell(stream_wire.SERVES, [(group, term)])
         self._windows.begin(group)

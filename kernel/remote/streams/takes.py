@@ -1,4 +1,4 @@
-"""The store's side of pulls for a session (`pulls`): TAKE is answered by what it brings, as
+"""The leader's side of pulls for a session (`pulls`): TAKE is answered by what it brings, as
 deliveries of its stream, and then TOOK.
 """
 
@@ -54,7 +54,7 @@ class _Take:
 
 
 class Takes:
-    """Pulls of sessions that wait at this store."""
+    """Pulls of sessions that wait at this leader."""
 
     def __init__(
         self, sink: ConsumerSink, deliver: Callable[[GatewayStream, Handed], None]
