@@ -289,7 +289,7 @@ async def test_a_port_that_is_taken_is_an_error_and_nothing_stays_bound(broker: 
         clock=SystemClock(),
         random=SystemRandom(),
     )
-    with pytest.raises(OSError, match="(?i)address already in use"):
+    with pytest.raises(OSError, match=r"(?i)address already in use"):
         await adapter.start()
     assert adapter.addresses() == {}
     await adapter.stop()
