@@ -12,7 +12,7 @@ from kernel.raft.messages import RaftMessage
 from kernel.store.raft_groups.member import Member
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import SimulatedClock
-from tests.simulator.world import SimulatedWorkers
+from tests.simulator.world import SimulatedWorkers, end_notes
 
 
 class Carrier(Protocol):
@@ -114,6 +114,7 @@ class Computer:
         opened, self._opened = self._opened, None
         if opened is not None:
             _stop(opened)
+            end_notes(self._loop, opened)
 
 
 def _stop(opened: LocalStore) -> None:
@@ -123,8 +124,7 @@ def _stop(opened: LocalStore) -> None:
     store.consensus.wall_clocks.stop()
     store.consensus.healing.stop()
     store.unreadable.stop()
-    housekeeper = opened.housekeeper
-    for timer in (housekeeper._ticker, housekeeper._noting, opened.client._second_timer):
+    for timer in (opened.housekeeper._ticker, opened.client._second_timer):
         if timer is not None:
             timer.cancel()
     if opened.receiver is not None:

@@ -59,6 +59,15 @@ class SeededRandom:
         return self._random.getrandbits(count)
 
 
+def end_notes(loop: asyncio.AbstractEventLoop, opened: LocalStore) -> None:
+    """A dead process notes nothing any more: that is written from the loop, by no runner."""
+    housekeeper = opened.housekeeper
+    noting = housekeeper._noting or loop.call_later(0, housekeeper._note)
+    noting.cancel()
+    housekeeper._noting = noting  # nor does another begin
+    housekeeper._stopping = True
+
+
 class SimulatedWorkers:
     """`kernel.store.drivers.worker.Workers`: makes runners, and rules them."""
 
@@ -240,7 +249,9 @@ class World:
     def _end_process(self) -> None:
         self.workers.dead = True
         self.workers = SimulatedWorkers(self.loop)
-        self._opened = None
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            end_notes(self.loop, opened)
 
     def peer(self, name: str = "peer") -> Peer:
         """A new connection to the store."""
