@@ -5,10 +5,10 @@
 
 One `weir serve` in a folder of its own; by each protocol so many messages a second of 1 KB are
 published and consumed with the client that people use (a process for each). What is kept for a
-while (five minutes of the log's tail, deduplication, free memory between what stays) is full when
-the warm-up is over. The meter exports when an hour is over, and loads pyarrow the first time, which
-is 60 MB: should that come while it counts, the warm-up goes on until it is over. From then on RSS
-is read every second; the slope is that of a least-squares line.
+while (five minutes of the log's tail, deduplication) is there when the warm-up is over, and so is
+what the allocator keeps free. The meter exports when an hour is over, and loads pyarrow the first
+time, which is 60 MB: should that come while it counts, the warm-up goes on until it is over. From
+then on RSS is read every second; the slope is that of a least-squares line.
 Exit code 1 if it is above the bar, or if a client has stopped.
 """
 

@@ -138,6 +138,8 @@ class PlainServer:
         self._listening.stop()
 
     async def stop(self) -> None:
-        """The same; the protocol of each that was taken has had its `connection_made`."""
+        """Take no new connection, and return when the protocol of each that was taken has had its
+        `connection_made`. Idempotent.
+        """
         self.close()
         await asyncio.gather(*self._begun)

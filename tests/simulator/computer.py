@@ -12,7 +12,7 @@ from kernel.raft.messages import RaftMessage
 from kernel.store.raft_groups.member import Member
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import SimulatedClock
-from tests.simulator.world import SimulatedWorkers, end_notes
+from tests.simulator.world import SimulatedWorkers
 
 
 class Carrier(Protocol):
@@ -114,7 +114,6 @@ class Computer:
         opened, self._opened = self._opened, None
         if opened is not None:
             _stop(opened)
-            end_notes(self._loop, opened)
 
 
 def _stop(opened: LocalStore) -> None:
@@ -124,6 +123,7 @@ def _stop(opened: LocalStore) -> None:
     store.consensus.wall_clocks.stop()
     store.consensus.healing.stop()
     store.unreadable.stop()
+    opened.housekeeper._stopping = True
     for timer in (opened.housekeeper._ticker, opened.client._second_timer):
         if timer is not None:
             timer.cancel()

@@ -59,15 +59,6 @@ class SeededRandom:
         return self._random.getrandbits(count)
 
 
-def end_notes(loop: asyncio.AbstractEventLoop, opened: LocalStore) -> None:
-    """A dead process notes nothing any more: that is written from the loop, by no runner."""
-    housekeeper = opened.housekeeper
-    noting = housekeeper._noting or loop.call_later(0, housekeeper._note)
-    noting.cancel()
-    housekeeper._noting = noting  # nor does another begin
-    housekeeper._stopping = True
-
-
 class SimulatedWorkers:
     """`kernel.store.drivers.worker.Workers`: makes runners, and rules them."""
 
@@ -251,7 +242,8 @@ class World:
         self.workers = SimulatedWorkers(self.loop)
         opened, self._opened = self._opened, None
         if opened is not None:
-            end_notes(self.loop, opened)
+            # What it notes is written from the loop, by no runner that is dead.
+            opened.housekeeper._stopping = True
 
     def peer(self, name: str = "peer") -> Peer:
         """A new connection to the store."""

@@ -26,8 +26,6 @@ from kernel.common.listening import PlainServer
 from ..settings import FIRST_BYTE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from adapters.memory import ListenerMemory
 
 TLS_HANDSHAKE: Final = 22
@@ -125,14 +123,6 @@ class Relay:
         if not self._clients:
             self._empty.set()
 
-    def call_soon(self, action: Callable[[], None]) -> asyncio.Handle:
-        """Call `action` in a turn of its own."""
-        return self.loop.call_soon(action)
-
-    def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call `action` after so long."""
-        return self.loop.call_later(delay_s, action)
-
     def connect(self, client: _ClientSide, *, tls: bool) -> None:
         """Connect a client with gRPC."""
         task = self.loop.create_task(self._connect(client, tls=tls))
@@ -177,11 +167,11 @@ class _Side(asyncio.Protocol):
             self.other.read_again()
 
     def stop_reading(self) -> None:
-        """What is read could not be passed on."""
+        """Read nothing more: it could not be passed on."""
         self.transport.pause_reading()
 
     def read_again(self) -> None:
-        """It can be."""
+        """Read on: the other side takes what is read."""
         self.transport.resume_reading()
 
     def eof_received(self) -> bool:
@@ -226,7 +216,7 @@ class _ClientSide(_Side):
             self.abort()
             return
         self.transport.set_protocol(SmallReads(self._relay.loop, self))
-        self._timer = self._relay.call_later(FIRST_BYTE_S, self.abort)
+        self._timer = self._relay.loop.call_later(FIRST_BYTE_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client (hot)."""
@@ -259,12 +249,12 @@ class _ClientSide(_Side):
         self.read_again()
 
     def stop_reading(self) -> None:
-        """gRPC does not take what is read."""
+        """Read nothing more, since gRPC does not take it."""
         self._is_stopped = True
         self.transport.pause_reading()
 
     def read_again(self) -> None:
-        """It does."""
+        """Read on, unless others are to be read first."""
         self._is_stopped = False
         if not self._is_waiting:
             self.transport.resume_reading()
@@ -297,7 +287,7 @@ class _ClientSide(_Side):
         """Something waits until gRPC takes it, or no more."""
         if self._input is None:
             self._input = Share(self.address(), self._drop_input, self._unfinished)
-        self._relay.memory.input.note(self._input, self._unfinished(), self._relay.call_soon)
+        self._relay.memory.input.note(self._input, self._unfinished(), self._relay.loop.call_soon)
 
     def _unfinished(self) -> int:
         if self.other is None:
@@ -313,7 +303,7 @@ class _ClientSide(_Side):
                 self.address(), self._drop_output, self.transport.get_write_buffer_size
             )
         size = self.transport.get_write_buffer_size()
-        self._relay.memory.output.note(self._output, size, self._relay.call_soon)
+        self._relay.memory.output.note(self._output, size, self._relay.loop.call_soon)
 
     def address(self) -> str:
         """Where it comes from, as far as that is told apart."""

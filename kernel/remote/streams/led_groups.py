@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...api.model import TopicInfo
 from ...common.ids import RaftGroup, TopicId
 from ...in_process.opening import LocalStore
 from ...store.replicas.replica import Replica
@@ -40,9 +39,6 @@ class LedGroups(Protocol):
     def used(self, topic: TopicId, group: str, /) -> None:
         """Somebody consumes from a topic."""
 
-    def check_consumer(self, topic: TopicInfo, /) -> None:
-        """Raise KernelError LOCKED if nobody else may consume from a topic."""
-
 
 class StoreGroups:
     """`LedGroups` of a store."""
@@ -71,6 +67,3 @@ class StoreGroups:
     def is_alone(self, group: RaftGroup, /) -> bool:
         """Whether no other store can lead a group."""
         return self._store.consensus.is_alone(self._store.member(group))
-
-    def check_consumer(self, topic: TopicInfo, /) -> None:
-        """What is durable is no session's own."""

@@ -157,8 +157,6 @@ class Housekeeper:
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
-        if self._noting is not None:
-            self._noting.cancel()
         self.poke()
         await self._idle()
         self._checkpoint()
@@ -203,7 +201,8 @@ class Housekeeper:
 
     def _note(self) -> None:
         self._noting = None
-        self._journal.note_synced()
+        if not self._stopping:  # then the journal says itself where it ended
+            self._journal.note_synced()
 
     @property
     def under_way(self) -> str:
