@@ -10,7 +10,8 @@ Its protocol is told at once that the connection is gone: nothing of it stays in
 counts as a connection no longer. What is left of it is a socket and this object, and it is bounded:
 
     LINGER_S, then the socket is closed whatever the peer does; a peer that is still taking what we
-              wrote before gets as long again, LINGER_ROUNDS_MAX times
+              wrote before, or still sending what it had begun, gets as long again,
+              LINGER_ROUNDS_MAX times
     LINGER_BYTES_MAX that are dropped
     LINGERING_MAX of them in a process; one more is closed the old way, at once
 """
@@ -25,7 +26,8 @@ from adapters.read_scheduler import scheduler_of
 LINGER_S: Final = 2.0
 """A peer answers a goodbye within a round trip, and closes; slower ones have had their chance."""
 LINGER_ROUNDS_MAX: Final = 15
-"""For one that reads slowly what was written before: half a minute in all."""
+"""For one that reads or sends slowly what was begun before: half a minute in all. An SDK whose
+megabyte is refused by its head sends all of it before it reads why."""
 LINGER_BYTES_MAX: Final = 16 * 1024 * 1024
 """What a publisher may have under way when it is told: the buffers of both kernels and its own."""
 LINGERING_MAX: Final = 1_024
@@ -39,7 +41,16 @@ _LEAVING: Final = "leaving"
 class Lingering(asyncio.Protocol):
     """One connection that has nothing more to say."""
 
-    __slots__ = ("_book", "_left_bytes", "_rounds", "_timer", "_transport", "_unsent", "loop")
+    __slots__ = (
+        "_book",
+        "_left_bytes",
+        "_rounds",
+        "_seen_bytes",
+        "_timer",
+        "_transport",
+        "_unsent",
+        "loop",
+    )
 
     def __init__(
         self, book: Book, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport
@@ -47,7 +58,7 @@ class Lingering(asyncio.Protocol):
         self._book = book
         self.loop = loop
         self._transport = transport
-        self._left_bytes = LINGER_BYTES_MAX
+        self._left_bytes = self._seen_bytes = LINGER_BYTES_MAX
         self._rounds = 0
         self._unsent = transport.get_write_buffer_size()
         self._timer = loop.call_later(LINGER_S, self._look)
@@ -56,8 +67,9 @@ class Lingering(asyncio.Protocol):
         transport = self._transport
         unsent = transport.get_write_buffer_size()
         self._rounds += 1
-        if 0 < unsent < self._unsent and self._rounds < LINGER_ROUNDS_MAX:
-            self._unsent = unsent
+        has_moved = 0 < unsent < self._unsent or self._left_bytes < self._seen_bytes
+        if has_moved and self._rounds < LINGER_ROUNDS_MAX:
+            self._unsent, self._seen_bytes = unsent, self._left_bytes
             self._timer = self.loop.call_later(LINGER_S, self._look)
         elif unsent or transport.can_write_eof():
             transport.abort()

@@ -89,7 +89,6 @@ class HttpConnection(StreamProtocol):
         self._reader = HttpReader()
         self._waiting: deque[Arrived] = deque()
         self._answering: Arrived | None = None
-        self._is_discarding = False
         self.keeps_alive = True
         """Whether it stays open behind the next answer."""
         self._is_idle = False
@@ -129,8 +128,6 @@ class HttpConnection(StreamProtocol):
 
     def received(self, data: bytes) -> None:
         """One socket read brought these bytes."""
-        if self._is_discarding:
-            return
         reader = self._reader
         was_midway = reader.is_midway
         arrived = reader.feed(data)
@@ -180,7 +177,7 @@ class HttpConnection(StreamProtocol):
 
     def _go_on(self) -> None:
         """Answer the next request; when none is left, what the reader has to say after them."""
-        if self._answering or self._is_discarding or self.is_writing_paused:
+        if self._answering or self._closing or self.is_writing_paused:
             return
         if self._waiting:
             self._answering = arrived = self._waiting.popleft()
@@ -206,7 +203,7 @@ class HttpConnection(StreamProtocol):
         """The request that is being answered has its answer; None: nobody is left to get it."""
         arrived, self._answering = self._answering, None
         assert arrived is not None
-        if response is None or self.is_lost or self._is_discarding:
+        if response is None or self.is_lost:
             self.abort()
             return
         if not self._is_known and response.status < _REFUSED:
@@ -215,9 +212,8 @@ class HttpConnection(StreamProtocol):
         keeps_alive = arrived.keeps_alive and self.keeps_alive
         is_head = arrived.request.method == "HEAD"
         self.out.append(encode(response, self._host.date, keeps_alive=keeps_alive, is_head=is_head))
-        if not arrived.is_whole:
-            self._linger()
-        elif not keeps_alive:
+        if not (keeps_alive and arrived.is_whole):
+            # What is still sent of a request that is refused by its head is dropped (`lingering`).
             self.close()
         else:
             self._since_s = self._host.ticks
@@ -237,11 +233,11 @@ class HttpConnection(StreamProtocol):
         """Close the connection of a client that takes longer than that for a request, or between
         two.
         """
-        if self._answering:
+        if self._answering or self._closing:
             return
         waited_s = self._host.ticks - self._since_s
         if waited_s > (idle_s_max if self._is_idle else request_s_max):
-            if not (self._is_idle or self._is_discarding):
+            if not self._is_idle:
                 if self._reader.is_midway and not (self._waiting or self.is_writing_paused):
                     self._reader.give_up(408, "The request did not come in time.")
                     self._go_on()
@@ -259,24 +255,11 @@ class HttpConnection(StreamProtocol):
         ]
         response = HttpResponse(fault.status, headers, body)
         self.out.append(encode(response, self._host.date, keeps_alive=False, is_head=False))
-        self._linger()
+        self.close()
 
     def _note(self, reason: Refusal, **more: object) -> None:
         self._host.counters.connections_refused += 1
         self._host.refused.note(self.listener, reason, self.peer, **more)
-
-    def _linger(self) -> None:
-        """Say that nothing more comes, and read on without looking until the client is done.
-
-        Closing at once would have the kernel answer unread bytes with a reset, by which the client
-        loses the answer. `sweep` ends it.
-        """
-        self._is_discarding = True
-        self._is_idle = False
-        self._since_s = self._host.ticks
-        self.flush()
-        if self.transport is not None and self.transport.can_write_eof():
-            self.transport.write_eof()
 
 
 def encode(response: HttpResponse, date: bytes, *, keeps_alive: bool, is_head: bool) -> bytes:

@@ -230,6 +230,44 @@ def test_who_reads_slowly_gets_it_all_and_who_does_not_read_is_cut_off(
     play(reads_late)
 
 
+def test_who_sends_slowly_what_it_had_begun_may_end_it(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingering, "LINGER_S", 0.1)
+
+    async def sends_slowly(server: Server) -> None:
+        async with server.client() as client:
+            for _ in range(25):
+                await server.loop.sock_sendall(client, UNDER_WAY)
+                await asyncio.sleep(0.02)
+            assert len(LINGERING) == 1
+            assert await server.rest(client) == LAST_WORDS
+            await until(lambda: not len(LINGERING))
+
+    play(sends_slowly)
+
+
+def test_who_sends_on_and_on_is_cut_off_after_some_rounds(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingering, "LINGER_S", 0.05)
+    monkeypatch.setattr(lingering, "LINGER_ROUNDS_MAX", 3)
+
+    async def goes_on(server: Server) -> None:
+        async with server.client() as client:
+
+            async def send() -> None:
+                while True:
+                    await server.loop.sock_sendall(client, b"x")
+                    await asyncio.sleep(0.01)
+
+            with pytest.raises(ConnectionError):
+                await asyncio.wait_for(send(), WAIT_S)
+            await until(lambda: not len(LINGERING))
+
+    play(goes_on)
+
+
 def test_one_more_than_may_linger_is_closed_at_once(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

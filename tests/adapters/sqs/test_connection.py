@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from adapters.base import ListenerAddress
-from adapters.lingering import LINGERING
+from adapters.lingering import LINGERING, Lingering
 from adapters.memory import GatewayMemory
 from adapters.refused import Refused
 from adapters.sqs.connection import HttpConnection
@@ -220,17 +220,16 @@ async def test_bytes_that_dribble_in_do_not_prolong_a_request(
     assert transport.written.startswith(b"HTTP/1.1 408 ") is not is_kept
 
 
-async def test_a_slow_client_that_does_not_read_either_is_dropped_in_the_end(
+async def test_a_slow_client_is_told_once_and_then_lingers(
     host: Host, connection: HttpConnection, transport: Transport
 ) -> None:
     connection.data_received(b"GET / HTTP/1.1\r\n")
-    for ticks in range(31, 62):
+    for ticks in (31, 32, 62):
         host.ticks = ticks
         connection.sweep(30, 75)
         assert transport.ended == ["eof"]
-    host.ticks = 62
-    connection.sweep(30, 75)
-    assert transport.ended == ["eof", "abort"]
+    await asyncio.sleep(0)
+    assert host.lost == [connection]
     assert host.refused.total() == 1
 
 
@@ -243,20 +242,19 @@ async def test_a_client_that_never_says_anything_is_dropped_without_an_answer(
     assert host.refused.total(Refusal.SLOW) == 1
 
 
-async def test_a_refused_client_is_listened_to_until_it_goes_or_its_time_is_up(
+async def test_a_refused_client_is_listened_to_by_nobody_who_acts_on_it(
     host: Host, connection: HttpConnection, transport: Transport
 ) -> None:
     connection.data_received(b"nonsense")
     assert transport.written.startswith(b"HTTP/1.1 400 ")
     assert b"connection: close" in transport.written
     assert transport.ended == ["eof"]
-    connection.data_received(GET % 1)
+    assert isinstance(transport.protocol, Lingering)
+    transport.protocol.data_received(GET % 1)
     connection.sweep(30, 75)
     assert (transport.ended, host.application.asked) == (["eof"], [])
-    host.ticks = 31
-    connection.sweep(30, 75)
-    assert transport.ended == ["eof", "abort"]
     assert host.counters.connections_refused == 1
+    transport.abort()
 
 
 async def test_who_is_over_the_limit_is_dropped_unread(host: Host, transport: Transport) -> None:
