@@ -6,7 +6,8 @@ copied       unmarked, it came no oftener than it may have been stored
 unexplained  marked, it came only after a lease's end, the end of a connection, or a fault
 undone       what was acked for sure under a lease that held does not come again
 order        the messages of a key came for the first time in the order in which they were sent, but
-             for returned ones of lanes that may have `late_returns`
+             for returned ones of lanes that may have `late_returns`: those are marked, or were
+             stored before the end of a connection for which they were on their way
 overtaken    of a blocking key, none came before the one ahead of it was acked, but together with it
 retried      while processes restart in order, no message needs a second retry (`retried`)
 paused       publishers go on in time (`pauses`)
@@ -36,7 +37,8 @@ class Promise:
     """Of a key, the next message waits until the one before is acked."""
     late_returns: bool = False
     """What comes back from a consumer that is gone may come behind what came meanwhile; it is
-    marked. (MQTT wants order within a session; SQS and RocketMQ block the key.)"""
+    marked if that consumer may have seen it. (MQTT wants order within a session; SQS and RocketMQ
+    block the key.)"""
     comes_once: bool = False
     """What came never comes again (QoS 2)."""
 
@@ -87,6 +89,12 @@ class _Lane:
             case Down():
                 self.downs.append(event.at)
                 self.down_at[event.link] = event.at
+
+    def was_returned(self, message: _Message) -> bool:
+        """Whether a message that came may have been under way to a consumer that is gone."""
+        first = message.got[0]
+        stored = min((each.ended for each in message.sent), default=first.at)
+        return first.marked or any(stored <= down <= first.at for down in self.downs)
 
 
 def check(
@@ -188,7 +196,7 @@ def _order_findings(name: str, lane: _Lane, promise: Promise) -> Iterable[Violat
     """First comings, key by key."""
     firsts: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
     for ident, message in lane.messages.items():
-        if message.got and not (promise.late_returns and message.got[0].marked):
+        if message.got and not (promise.late_returns and lane.was_returned(message)):
             key, number = key_of(ident)
             firsts[key].append((message.got[0].at, number, ident))
     for key, comings in firsts.items():

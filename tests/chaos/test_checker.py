@@ -205,12 +205,19 @@ def test_a_run_of_a_blocking_key_comes_together() -> None:
     assert rules(history, BLOCKING) == set()
 
 
-def test_a_returned_message_may_be_late_where_that_is_allowed_and_marked() -> None:
+def test_a_returned_message_may_be_late_where_that_is_allowed() -> None:
     late = {"lane": Promise(late_returns=True)}
     history: list[Event] = [sent(0, 0), sent(1, 1), down(1.5), got(1, 2)]
     assert rules([*history, got(0, 3, marked=True)]) == {"order"}
     assert rules([*history, got(0, 3, marked=True)], late) == set()
-    assert rules([*history, got(0, 3)], late) == {"order"}
+    assert rules([*history, got(0, 3)], late) == set(), "its consumer never saw it"
+
+
+@pytest.mark.parametrize("ended", [-0.5, 3.5])
+def test_a_message_that_no_consumer_can_have_lost_is_not_late(ended: float) -> None:
+    late = {"lane": Promise(late_returns=True)}
+    history: list[Event] = [sent(0, 0), sent(1, 1), down(ended), got(1, 2), got(0, 3)]
+    assert rules(history, late) == {"order"}
 
 
 def test_order_is_of_one_key() -> None:
