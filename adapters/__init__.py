@@ -11,6 +11,7 @@ What they have in common stands here.
 - `lingering`: the end of a connection, so that what was said last arrives
 - `memory`, `chunks`, `read_scheduler`: what clients make a gateway hold, bounded by two
   budgets (ADR 22); bytes of what is not whole; who sends much is read in turns
+- `waiting_calls`: sends that share a batch, receives that wait: of calls with answers of their own
 - `moving`: which connections go when clients are asked to use another gateway (ADR 16)
 - `refused`, `line_budget`: refusals, counted and logged; so many log lines a minute
 - `tree_rights`: what it takes to publish to the topic tree, or consume from it

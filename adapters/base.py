@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from auth.policy_decisions import PolicyBook
     from auth.policy_rules import Permission
     from auth.tls import PemPair
+    from kernel.api.changes import PutTopic
     from kernel.api.client import Client
+    from kernel.api.model import GroupOptions, TopicInfo, TopicOptions
     from kernel.api.origins import OriginReader
     from kernel.common.ports import Clock, Random
 
@@ -68,11 +70,11 @@ class Everyone:
     principal: Final = Principal(DEFAULT_TENANT, "anonymous")
 
     def allows(self, number: Permission, name: str, /) -> bool:
-        """Always."""
+        """It allows everything."""
         return True
 
     def is_alive(self) -> bool:
-        """Always."""
+        """Nobody can remove it."""
         return True
 
     def rules(self) -> object:
@@ -397,6 +399,29 @@ class TenantWord:
     """What is wrong if a tenant of this name is given no other."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTypes:
+    """What an operator may say of the type of a stream (`weir topic create --type`)."""
+
+    words: Sequence[str]
+    """In the order in which they are listed. `normal` is every stream's without another word, and
+    asked about like the others if it is among them; `work` is no stream's."""
+    typed: Callable[[TopicOptions, str], TopicOptions]
+    """The options of a topic that is made with one of the words."""
+    word: Callable[[TopicOptions], str | None]
+    """Which of them a topic has; None: none."""
+
+
+class GroupDefaults(Protocol):
+    """What a consumer group has that an operator makes, unless other settings are asked for."""
+
+    def options(self, topic: TopicInfo, group: str) -> GroupOptions:
+        """The settings of a new group of a topic."""
+
+    def dead_letters(self, tenant: str, group: str) -> PutTopic | None:
+        """What makes the topic that those settings send dead letters to; None: they name none."""
+
+
 def _fine(_listener: ListenerSettings) -> Iterable[tuple[str, str]]:
     return ()
 
@@ -440,3 +465,9 @@ class Declaration:
     session_name: Callable[[str], str] | None = None
     """The kernel's name for the subscriber that a client's session is, by its client id; None: it
     has no sessions that outlive connections."""
+    topic_types: Callable[[], TopicTypes] | None = None
+    """The types of streams that its clients know; imports what that takes. A word that several
+    adapters know is told to all of them."""
+    group_defaults: Callable[[ProtocolSettings], GroupDefaults] | None = None
+    """What groups get that are made by hand, by the adapter's settings, whether it is served or
+    not; the first in protocols.yaml that has them decides."""

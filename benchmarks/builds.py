@@ -286,7 +286,7 @@ def write(options: argparse.Namespace, found: dict[str, dict[str, Sample]], load
 
 
 def main() -> int:
-    """Compare."""
+    """Compare two builds as the command line says; 1 if a row is too much slower."""
     options = parsed()
     load = load_average()
     found = compared(options)

@@ -257,7 +257,7 @@ class Horde:
         return gone
 
     def close(self) -> None:
-        """Leave."""
+        """Close every connection."""
         for peer in self.peers:
             peer.close()
 
@@ -399,7 +399,7 @@ def measured(names: list[str], connections: int, hold_s: float) -> Iterator[tupl
 
 
 def main() -> int:
-    """Measure."""
+    """Measure the attacks that the command line names."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--hold", type=float, default=12.0, help="seconds that they stay")

@@ -362,7 +362,7 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure."""
+    """Measure for as long as the command line says."""
     if sys.argv[1:2] == ["--client"]:
         client_main(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
         return 0

@@ -127,7 +127,7 @@ class AmqpProtocol(StreamProtocol):
         )
 
     def recheck(self) -> Iterator[None]:
-        """`adapters.base.Holder`."""
+        """See `adapters.base.Holder`."""
         return recheck(self.connection, self._adapter.environment.counters)
 
     def count_octets(self) -> None:

@@ -15,7 +15,14 @@ from adapters.rocketmq.origin import ORIGIN_BYTE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from adapters.base import Adapter, ListenerSettings, Services
+    from adapters.base import (
+        Adapter,
+        GroupDefaults,
+        ListenerSettings,
+        ProtocolSettings,
+        Services,
+        TopicTypes,
+    )
     from kernel.api.origins import OriginReader
 
 
@@ -99,6 +106,20 @@ def listener_faults(listener: ListenerSettings) -> Iterator[tuple[str, str]]:
         )
 
 
+def topic_types() -> TopicTypes:
+    """The message types of topics."""
+    from adapters.rocketmq.topics.made_by_hand import TYPES
+
+    return TYPES
+
+
+def group_defaults(settings: ProtocolSettings) -> GroupDefaults:
+    """Groups made by hand are as those that RocketMQ's clients make by use."""
+    from adapters.rocketmq.topics.made_by_hand import Groups
+
+    return Groups(settings)
+
+
 ROCKETMQ: Final = Declaration(
     name="rocketmq",
     title="RocketMQ",
@@ -117,4 +138,6 @@ ROCKETMQ: Final = Declaration(
     leases_are_timed=True,
     reads_plain_too=True,
     listener_faults=listener_faults,
+    topic_types=topic_types,
+    group_defaults=group_defaults,
 )

@@ -12,38 +12,25 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from kernel.api.client import Received
+from adapters import waiting_calls
+from adapters.waiting_calls import NOTHING_RECEIVED, Poll, WaitingPolls
 
 from .error_codes import SqsError
 from .settings import PUBLISH_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from kernel.api.client import Client, PublishBatch, ReceiveSpec, Session
+    from kernel.api.client import Client, PublishBatch, Received, ReceiveSpec
 
     from .environment import Peer
 
-_NOTHING = Received(None, None, (), 0)
 
+class SharedBatches(waiting_calls.SharedBatches):
+    """`environment.Publisher`: a batch goes at the end of its turn of the event loop."""
 
-class SharedBatches:
-    """`environment.Publisher`, and the sink of its batches (`kernel.api.client.PublishSink`)."""
-
-    def __init__(self, client: Client, session: Session, loop: asyncio.AbstractEventLoop) -> None:
-        self._client = client
-        self._session = session
-        self._loop = loop
-        self._open: PublishBatch | None = None
-
-    def batch(self) -> PublishBatch:
-        """The batch of this turn."""
-        batch = self._open
-        if batch is None:
-            batch = self._open = self._client.batch(self._session, self)
-            batch.tag = []
-            self._loop.call_soon(self._submit)
-        return batch
+    def _begun(self) -> None:
+        self._loop.call_soon(self._submit)
 
     def when_stored(self, batch: PublishBatch, action: Callable[[], None]) -> None:
         """See `environment.Publisher`."""
@@ -75,32 +62,7 @@ def _resolve(done: asyncio.Future[None]) -> None:
         done.set_result(None)
 
 
-class _Poll:
-    """One that waits. `adapters.base.Holder`."""
-
-    __slots__ = ("_check", "_task", "refusal")
-
-    def __init__(self, task: asyncio.Task[object], check: Callable[[], None]) -> None:
-        self._task = task
-        self._check = check
-        self.refusal: SqsError | None = None
-        """Why its caller may not receive any more."""
-
-    def recheck(self) -> Iterator[None]:
-        """See `adapters.base.Holder`."""
-        try:
-            self._check()
-        except SqsError as error:
-            self.refusal = error
-            self.end()
-        return iter(())
-
-    def end(self) -> None:
-        """End it with what it has, which is nothing."""
-        self._task.cancel()
-
-
-class LongPolls:
+class LongPolls(WaitingPolls[SqsError]):
     """`environment.Polls`.
 
     A poll waits in the task of its request, which is cancelled to end it: a thousand idle polls
@@ -109,18 +71,8 @@ class LongPolls:
     """
 
     def __init__(self, client: Client) -> None:
+        super().__init__()
         self._client = client
-        self._waiting: set[_Poll] = set()
-        self._is_draining = False
-        self.revoked = 0
-        """Those ended because their caller may not receive any more."""
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def holders(self) -> list[_Poll]:
-        """See `adapters.base.Adapter`."""
-        return list(self._waiting)
 
     async def receive(
         self, spec: ReceiveSpec, peer: Peer, check: Callable[[], None]
@@ -130,7 +82,7 @@ class LongPolls:
         check()
         task = asyncio.current_task()
         assert task is not None
-        poll = _Poll(task, check)
+        poll = Poll(task, check, SqsError)
         if not self._must_end(peer):
             self._waiting.add(poll)
             peer.when_lost(task.cancel)
@@ -146,13 +98,7 @@ class LongPolls:
         if poll.refusal is not None and not peer.is_lost:
             self.revoked += 1
             raise poll.refusal
-        return None if peer.is_lost else _NOTHING
+        return None if peer.is_lost else NOTHING_RECEIVED
 
     def _must_end(self, peer: Peer) -> bool:
         return self._is_draining or peer.is_lost
-
-    def drain(self) -> None:
-        """End every poll with what it has, which is nothing; later ones do not wait."""
-        self._is_draining = True
-        for poll in tuple(self._waiting):
-            poll.end()

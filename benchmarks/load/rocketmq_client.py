@@ -66,7 +66,7 @@ class Connection:
         return await self._answer(self._send, request)
 
     async def ack(self, request: bytes) -> bytes:
-        """AckMessage."""
+        """Call AckMessage; its answer."""
         return await self._answer(self._ack, request)
 
     async def _answer(self, call: _Unary, request: bytes) -> bytes:

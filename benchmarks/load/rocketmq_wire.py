@@ -35,7 +35,7 @@ POLL_MS = 1_000  # a consumer looks this often whether the run is over
 
 @dataclass(frozen=True, slots=True)
 class RocketmqUrl:
-    """`rocketmq://KEY:SECRET@HOST:PORT`."""
+    """Where to, and as whom: `rocketmq://KEY:SECRET@HOST:PORT`."""
 
     address: str
     key_id: str

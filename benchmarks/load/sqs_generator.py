@@ -187,7 +187,7 @@ class SendLoad(Load):
         self._timer = PreciseTimer(self._due) if rate else None
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to send, by every connection."""
         self._start_ns = time.monotonic_ns()
         if not self._warmup:
             self.open_window()
@@ -267,7 +267,7 @@ class PollLoad(Load):
         self._receive = receive
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to poll, by every connection."""
         now_ns = time.monotonic_ns()
         for connection in self.connections:
             self._poll(connection, now_ns)

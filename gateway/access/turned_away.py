@@ -25,7 +25,7 @@ REASON_CHARACTERS_MAX = 200
 
 
 class TurnedAway:
-    """`kernel.rpc.link.TurnedAway`."""
+    """Logs processes that were turned away (`kernel.rpc.link.TurnedAway`)."""
 
     def __init__(self, log: structlog.typing.FilteringBoundLogger, clock: Clock) -> None:
         self._log = log

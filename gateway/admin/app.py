@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from adapters.base import Adapter, Declaration
     from auth.tokens import AdminToken
     from gateway.access.identity import Identity
+    from gateway.admin.resources.declared_shapes import DeclaredShapes
     from gateway.admin.resources.principals import Principals
-    from gateway.admin.resources.topic_shapes import GroupLimits
     from gateway.config.schema import Listener, Tenant
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
@@ -88,7 +88,8 @@ class AdminParts:
     clock: Clock
     tenants: Mapping[str, Tenant]
     """As the settings name them."""
-    group_limits: GroupLimits
+    shapes: DeclaredShapes
+    """What the adapters have to say of topics and groups."""
     declared: Mapping[str, Declaration]
     """All adapters that the settings name, by protocol."""
     metering: NodeMetering | None = None
@@ -115,9 +116,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
     api = ruled(
         [
             *tenants.routes(),
-            *TopicRoutes(
-                parts.client, parts.clock, tenants, parts.adapters, parts.group_limits
-            ).routes(),
+            *TopicRoutes(parts.client, parts.clock, tenants, parts.adapters, parts.shapes).routes(),
             *RouterRoutes(parts.client, tenants).routes(),
             *MessageRoutes(
                 parts.client, parts.clock, tenants, names_by_origin(parts.declared)

@@ -25,8 +25,8 @@ from gateway.access.rights_watch import RightsWatch
 from gateway.access.tls_failures import TlsFailures
 from gateway.admin.app import AdminParts, build_app
 from gateway.admin.metrics.process_metrics import NodeCollector
+from gateway.admin.resources.declared_shapes import DeclaredShapes
 from gateway.admin.resources.principals import Principals
-from gateway.admin.resources.topic_shapes import GroupLimits
 from gateway.config.declared import declared_in, register_readers
 from gateway.process.running import StartRefused
 from gateway.serving.builders import Builder
@@ -135,7 +135,6 @@ class Front:
         """The application of the admin side; `cluster_admin`: of the cluster, if it belongs to
         one.
         """
-        groups = self._settings.protocols["rocketmq"]
         parts = AdminParts(
             client=self._client,
             principals=self._principals,
@@ -148,10 +147,7 @@ class Front:
             metering=metering,
             cluster_admin=cluster_admin,
             adapters=self.adapters,
-            group_limits=GroupLimits(
-                attempts_max=groups.limit("attempts_max"),
-                dead_letter_retention_ms=groups.limit("dead_letter_retention_ms"),
-            ),
+            shapes=DeclaredShapes(self._declared, self._settings.protocols),
         )
         return build_app(self._settings.node.admin, parts)
 

@@ -53,7 +53,7 @@ TASKS_MAX = 16
 
 
 class ClusterService:
-    """`remote.sections.Section`."""
+    """Answers the calls of the cluster at a store (`remote.sections.Section`)."""
 
     methods = messages.METHODS
 

@@ -20,7 +20,7 @@ class Clock(Protocol):
 
 
 class Random(Protocol):
-    """Randomness."""
+    """The source of all random bits: a seed makes a run repeatable."""
 
     def bits(self, count: int) -> int:
         """A uniform integer of `count` bits."""

@@ -25,7 +25,7 @@ COMPILED_MAX = 1_024
 
 
 class Tags(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """`filters.TagFilter`."""
+    """Carries a `filters.TagFilter`."""
 
     tags: Annotated[tuple[bytes, ...], Meta(max_length=TAGS_MAX)]
 
@@ -38,7 +38,7 @@ class Attributes(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Sql(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """`filters.SqlFilter`."""
+    """Carries a `filters.SqlFilter`."""
 
     expression: str
 

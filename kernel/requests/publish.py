@@ -47,7 +47,7 @@ class BatchHost(Protocol):
 
 
 class ProducerBatch:
-    """`client.PublishBatch`."""
+    """Collects messages by the Raft group that stores them (`client.PublishBatch`)."""
 
     __slots__ = (
         "_asks",

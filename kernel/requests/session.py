@@ -20,7 +20,7 @@ class SessionHost(Protocol):
 
 
 class LocalSession:
-    """`client.Session`."""
+    """Keeps what a connection of a protocol consumes, until it is closed (`client.Session`)."""
 
     __slots__ = (
         "_client",

@@ -8,7 +8,7 @@ from ..api.tree import WatchSink
 
 
 class LocalWatch:
-    """`tree.Watch`."""
+    """Hears live what is published under a pattern (`tree.Watch`)."""
 
     __slots__ = ("_cancel", "pattern", "sink", "tag", "tenant")
 

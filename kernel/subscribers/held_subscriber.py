@@ -52,7 +52,7 @@ class SubscriberHost(Protocol):
 
 
 class HeldSubscriber:
-    """`tree.Subscriber`."""
+    """A subscriber that somebody in this process has open (`tree.Subscriber`)."""
 
     __slots__ = (
         "_host",

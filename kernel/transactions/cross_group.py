@@ -27,7 +27,7 @@ from ..requests.publish import ProducerBatch
 
 
 class SettleCall(Protocol):
-    """`client.Client.settle`."""
+    """Settles what a consumer holds, as `client.Client.settle` does."""
 
     def __call__(
         self,

@@ -36,7 +36,7 @@ class Watching(Protocol):
 
 
 class _Watch:
-    """`transactions.HalfWatch`."""
+    """Has a sink asked about half messages until it is closed (`transactions.HalfWatch`)."""
 
     __slots__ = ("_key", "_sink", "_watching")
 
@@ -53,7 +53,7 @@ class _Watch:
 
 
 class HalfMessageClient:
-    """`transactions.HalfMessages`."""
+    """Stores half messages and decides on them (`transactions.HalfMessages`)."""
 
     def __init__(self, proposer: Proposer, watching: Watching) -> None:
         self._proposer = proposer

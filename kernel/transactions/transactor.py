@@ -75,7 +75,7 @@ class _Plan:
 
 
 class Transactor:
-    """`client.Client.transact`."""
+    """Carries out `client.Client.transact`."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ import pika
 from gateway.config.loading import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 START_SECONDS = 60
@@ -30,6 +30,8 @@ STOP_SECONDS = 30
 PORTS = tuple(f"{'.'.join(path)}.port=0" for path in load(environ={}).settings.open_listeners())
 """Free ports for every listener that is open by default."""
 
+GATEWAY = (sys.executable, "-m", "gateway")
+
 
 def environment(**changes: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WEIR_")}
@@ -37,13 +39,17 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def command(
-    data: Path, *settings: str, role: str = "serve", config: Path | None = None
+    data: Path,
+    *settings: str,
+    role: str = "serve",
+    config: Path | None = None,
+    program: Sequence[str] = GATEWAY,
 ) -> list[str]:
     ports = PORTS if role != "store" else ("node.admin.port=0",)
     flags = [flag for setting in (*ports, *settings) for flag in ("--set", setting)]
     if config is not None:
         flags += ["--config", str(config)]
-    return [sys.executable, "-m", "gateway", role, "--data", str(data), *flags]
+    return [*program, role, "--data", str(data), *flags]
 
 
 @dataclass
@@ -151,11 +157,12 @@ def launched(
     *settings: str,
     role: str = "serve",
     config: Path | None = None,
+    program: Sequence[str] = GATEWAY,
     **variables: str,
 ) -> Iterator[Process]:
     """A process of a role that may not serve yet; killed at the end if it still runs."""
     process = subprocess.Popen(
-        command(data, *settings, role=role, config=config),
+        command(data, *settings, role=role, config=config, program=program),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,

@@ -23,8 +23,8 @@ from auth.store import AuthStore
 from gateway.admin.app import AdminParts, StoreParts, build_app, build_store_app, build_waiting_app
 from gateway.admin.health import HealthRoutes
 from gateway.admin.http.callers import RIGHTS, Right
+from gateway.admin.resources.declared_shapes import DeclaredShapes
 from gateway.admin.resources.principals import Principals
-from gateway.admin.resources.topic_shapes import GroupLimits
 from gateway.config.declared import declared_in
 from gateway.config.loading import load
 from gateway.config.schema import Listener, Tenant
@@ -205,15 +205,21 @@ class Api:
             "token": Token(),
             "clock": Clock(),
             "cluster_admin": Nothing(),
-            "group_limits": GroupLimits(attempts_max=17, dead_letter_retention_ms=1),
         }
         self.listener = Listener(host="192.0.2.1", port=1)
         self.health = HealthRoutes(list, Figures())
-        declared = declared_in(load(environ={}).settings.protocols)
+        protocols = load(environ={}).settings.protocols
+        declared = declared_in(protocols)
         tenants = {"default": Tenant(), "acme": Tenant(), "globex": Tenant()}
         self.app = build_app(
             self.listener,
-            AdminParts(health=self.health, tenants=tenants, declared=declared, **fakes),
+            AdminParts(
+                health=self.health,
+                tenants=tenants,
+                declared=declared,
+                shapes=DeclaredShapes(declared, protocols),
+                **fakes,
+            ),
         )
 
     async def call(

@@ -284,7 +284,7 @@ class Connection:
             self._consumers.writing_paused(self.channels.values(), is_paused=is_paused)
 
     def published(self, batch: PublishBatch) -> None:
-        """`kernel.api.client.PublishSink`."""
+        """The kernel has stored, or refused, a batch; the messages' own publisher hears of it."""
         assert self._publisher is not None
         self._publisher.published(batch)
         if self._operations.is_waiting or self._farewell is not None:

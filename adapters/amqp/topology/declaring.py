@@ -192,7 +192,7 @@ class Declarations:
     async def delete_exchange(
         self, caller: Caller, method: spec.ExchangeDelete
     ) -> spec.ExchangeDeleteOk:
-        """exchange.delete."""
+        """Carries out exchange.delete. One that is not there is no error (as in RabbitMQ)."""
         name = check_name(method.exchange, "exchange")
         if not name or name in PREDECLARED:
             raise AmqpError(
@@ -411,7 +411,7 @@ class Declarations:
     async def delete_queue(
         self, caller: Caller, method: spec.QueueDelete, last_declared: str
     ) -> spec.QueueDeleteOk:
-        """queue.delete."""
+        """Carries out queue.delete; a queue that is not there had 0 messages."""
         name = named(check_name(method.queue, "queue"), last_declared)
         caller.require(CONFIGURE_TOPIC, "queue", name)
         topic = await self.topic(caller.tenant, name)

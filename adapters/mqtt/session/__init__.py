@@ -6,7 +6,7 @@
 - `states`: the state machines, as tables
 - `inbound`: what a client publishes: aliases, flow control, repeats, acknowledgements in order
 - `outbound`: what a client receives: packet identifiers, receive window, QoS 1 and 2 exchanges
-- `outbox`: what is about to be sent, and what the client allows to be sent
+- `send_buffer`: what is about to be sent, and what the client allows to be sent
 - `subscribing`: which filters of a SUBSCRIBE may stand, which are refused alone
 - `events`: what a session tells its driver, besides bytes to send
 - `client_ids`: what the kernel calls a client

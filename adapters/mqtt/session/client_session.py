@@ -66,8 +66,8 @@ class Session(Connection):
 
     def __init__(self, config: SessionConfig, names: TopicNames, now_ms: int) -> None:
         super().__init__(config, names, now_ms)
-        self._inbound = Inbound(config, self._outbox)
-        self._outbound = Outbound(self._outbox)
+        self._inbound = Inbound(config, self._send_buffer)
+        self._outbound = Outbound(self._send_buffer)
         self._is_bridge = False
         # Packet identifiers of SUBSCRIBE and UNSUBSCRIBE that wait for the driver.
         # Made for the first, because most connections have none most of the time.
@@ -79,7 +79,7 @@ class Session(Connection):
         # because its other packets must be answered all the same ([MQTT-4.9.0-3]).
         if len(self._requests) >= self._config.requests_pending_max:
             return True
-        enforced = self._outbox.level == MQTT_5 and self._config.enforce_receive_maximum
+        enforced = self._send_buffer.level == MQTT_5 and self._config.enforce_receive_maximum
         return not enforced and self._inbound.answers_due >= self._config.receive_maximum
 
     @property
@@ -90,7 +90,7 @@ class Session(Connection):
     @property
     def has_output(self) -> bool:
         """Whether `data_to_send` has bytes."""
-        return bool(self._outbox.parts)
+        return bool(self._send_buffer.parts)
 
     @property
     def credit(self) -> int:
@@ -160,17 +160,17 @@ class Session(Connection):
     def _on_request(self, packet: Subscribe | Unsubscribe, events: list[Event]) -> None:
         packet_id = packet.packet_id
         if packet_id in self._requests:
-            if self._outbox.level != MQTT_5:
+            if self._send_buffer.level != MQTT_5:
                 raise protocol_error(f"packet identifier {packet_id} is in use")
             codes = (int(ReasonCode.PACKET_IDENTIFIER_IN_USE),) * len(packet.filters)
             answer = Suback if isinstance(packet, Subscribe) else Unsuback
-            self._outbox.send(answer(packet_id, codes))
+            self._send_buffer.send(answer(packet_id, codes))
             return
         if isinstance(packet, Subscribe):
-            level, is_bridge = self._outbox.level, self._is_bridge
+            level, is_bridge = self._send_buffer.level, self._is_bridge
             events.append(subscribe_received(packet, self._config, level, is_bridge=is_bridge))
         else:
-            events.append(unsubscribe_received(packet, self._outbox.level))
+            events.append(unsubscribe_received(packet, self._send_buffer.level))
         if not isinstance(self._requests, set):
             self._requests = set()
         self._requests.add(packet_id)
@@ -225,8 +225,8 @@ class Session(Connection):
             raise LocalProtocolError("SUBACK needs a code for each undecided filter")
         merged = tuple(item.refusal or next(decided) for item in request.requests)
         if self._takes_answer(request.packet_id):
-            explanation = self._outbox.explanation(PacketType.SUBACK, reason_string)
-            self._outbox.send(Suback(request.packet_id, merged, explanation))
+            explanation = self._send_buffer.explanation(PacketType.SUBACK, reason_string)
+            self._send_buffer.send(Suback(request.packet_id, merged, explanation))
 
     def send_unsuback(
         self, request: UnsubscribeReceived, codes: Sequence[int], reason_string: str = ""
@@ -235,8 +235,8 @@ class Session(Connection):
         if len(codes) != len(request.filters):
             raise LocalProtocolError("UNSUBACK needs a code for each filter")
         if self._takes_answer(request.packet_id):
-            explanation = self._outbox.explanation(PacketType.UNSUBACK, reason_string)
-            self._outbox.send(Unsuback(request.packet_id, tuple(codes), explanation))
+            explanation = self._send_buffer.explanation(PacketType.UNSUBACK, reason_string)
+            self._send_buffer.send(Unsuback(request.packet_id, tuple(codes), explanation))
 
     def _takes_answer(self, packet_id: int) -> bool:
         if self._state is _CLOSED:

@@ -40,7 +40,7 @@ from adapters.mqtt.session.events import (
     Event,
     Initiator,
 )
-from adapters.mqtt.session.outbox import Outbox
+from adapters.mqtt.session.send_buffer import SendBuffer
 from adapters.mqtt.session.states import (
     ON_AUTH_RECEIVED,
     ON_AUTH_SENT,
@@ -75,9 +75,9 @@ class Connection(ABC):
         "_config",
         "_deadline_ms",
         "_decoder",
-        "_outbox",
         "_request",
         "_request_bytes",
+        "_send_buffer",
         "_session_expiry_s",
         "_silence_ms",
         "_state",
@@ -90,7 +90,7 @@ class Connection(ABC):
         self._state = ConnectionState.WAITING
         self._auth = AuthState.NONE
         self._decoder = Decoder(names, maximum_packet_size=config.connect_bytes_max)
-        self._outbox = Outbox()
+        self._send_buffer = SendBuffer()
         # CONNECT with its terms, until it is decided; it holds the password, so no longer.
         self._request: tuple[Connect, Agreement] | None = None
         self._request_bytes = 0
@@ -113,7 +113,7 @@ class Connection(ABC):
     @property
     def level(self) -> int:
         """The wire format: 5, or 4 for everything before it."""
-        return self._outbox.level
+        return self._send_buffer.level
 
     @property
     def deadline_ms(self) -> int | None:
@@ -147,7 +147,7 @@ class Connection(ABC):
 
     def data_to_send(self) -> bytes:
         """All bytes since the last call, b"" if none."""
-        return self._outbox.take()
+        return self._send_buffer.take()
 
     # -----------------------------------------------------------------------------------------
     # Bytes and time in
@@ -230,7 +230,7 @@ class Connection(ABC):
         if isinstance(packet, _TRAFFIC):
             self._on_traffic(packet, events)
         elif isinstance(packet, Pingreq):
-            self._outbox.ping_answer()
+            self._send_buffer.ping_answer()
         elif isinstance(packet, Connect):
             events.append(self._on_connect(packet))
         elif isinstance(packet, Auth):
@@ -258,7 +258,7 @@ class Connection(ABC):
 
     def _on_connect(self, connect: Connect) -> ConnectReceived:
         properties = connect.properties
-        self._outbox.addressed(
+        self._send_buffer.addressed(
             MQTT_5 if connect.level == MQTT_5 else MQTT_3_1_1,
             properties.maximum_packet_size,
             properties.request_problem_information != 0,
@@ -331,7 +331,7 @@ class Connection(ABC):
         if connect.level == MQTT_3_1:
             # The flag came with 3.1.1; in 3.1 the byte is reserved.
             answer = Connack(0)
-        self._outbox.send(answer)
+        self._send_buffer.send(answer)
         self._decoder.maximum_packet_size = self._config.maximum_packet_size
         self._on_accepted(agreement, in_flight, received_ids)
         self._silence_ms = agreement.silence_ms_max
@@ -381,7 +381,7 @@ class Connection(ABC):
             raise LocalProtocolError(f"AUTH 0x{code:02X} while {self._auth.name}")
         self._auth = after
         properties = Properties(authentication_method=self._auth_method, authentication_data=data)
-        self._outbox.send(Auth(code, properties))
+        self._send_buffer.send(Auth(code, properties))
         events: list[Event] = []
         if deciding:
             self._state = ConnectionState.AUTHENTICATING
@@ -396,11 +396,11 @@ class Connection(ABC):
     def _goodbye(
         self, code: int, reason_string: str, server_reference: str | None = None
     ) -> Connack | Disconnect | None:
-        five = self._outbox.level == MQTT_5
+        five = self._send_buffer.level == MQTT_5
         if self._state is _CONNECTED:
             if not five:
                 return None
-            explanation = self._outbox.explanation(
+            explanation = self._send_buffer.explanation(
                 PacketType.DISCONNECT, reason_string, (), server_reference
             )
             return Disconnect(code, explanation)
@@ -408,7 +408,7 @@ class Connection(ABC):
             # CONNECT has not named a format to answer in.
             return None
         if five:
-            explanation = self._outbox.explanation(
+            explanation = self._send_buffer.explanation(
                 PacketType.CONNACK, reason_string, (), server_reference
             )
             return Connack(max(code, FAILURE), False, explanation)
@@ -420,7 +420,7 @@ class Connection(ABC):
         if self._state == ConnectionState.WAITING:
             if isinstance(error, UnsupportedLevelError):
                 self._decoder.level = error.answer_level
-            self._outbox.level = MQTT_5 if self._decoder.level == MQTT_5 else MQTT_3_1_1
+            self._send_buffer.level = MQTT_5 if self._decoder.level == MQTT_5 else MQTT_3_1_1
         goodbye = self._goodbye(error.reason_code, error.detail)
         return self._close(Initiator.SERVER, error.reason_code, error.detail, goodbye)
 
@@ -436,7 +436,7 @@ class Connection(ABC):
         accepted = self._state is _CONNECTED
         will = self._will if keep_will else None
         delay_s = 0 if will is None else will.properties.will_delay_interval or 0
-        self._outbox.close(goodbye)
+        self._send_buffer.close(goodbye)
         self._decoder.discard()
         self._request, self._request_bytes = None, 0
         self._state = _CLOSED

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from adapters.mqtt.config import SessionConfig
-    from adapters.mqtt.session.outbox import Outbox
+    from adapters.mqtt.session.send_buffer import SendBuffer
 
 _QOS_2: Final = 0x04
 # Looked up once: a member looked up in its Enum costs 0.1 microseconds (CPython 3.11).
@@ -54,15 +54,15 @@ class Inbound:
         "_config",
         "_exactly_once",
         "_head",
-        "_outbox",
         "_results",
+        "_send_buffer",
         "_words",
         "unacknowledged",
     )
 
-    def __init__(self, config: SessionConfig, outbox: Outbox) -> None:
+    def __init__(self, config: SessionConfig, send_buffer: SendBuffer) -> None:
         self._config = config
-        self._outbox = outbox
+        self._send_buffer = send_buffer
         self._aliases: dict[int, str] = {}
         # Packet identifier -> state, of QoS 2 messages whose exchange is not over.
         self._exactly_once: dict[int, Incoming] = {}
@@ -155,7 +155,7 @@ class Inbound:
             if action is _STORE:
                 kept.append(index)
             elif action is _SEND_PUBREC:
-                self._outbox.parts.append(encode_words((PUBREC_WORD | packet_id,)))
+                self._send_buffer.parts.append(encode_words((PUBREC_WORD | packet_id,)))
         return kept
 
     def _give_tokens(self, run: PublishRun) -> None:
@@ -186,7 +186,7 @@ class Inbound:
 
     @property
     def _enforces(self) -> bool:
-        return self._config.enforce_receive_maximum and self._outbox.level == MQTT_5
+        return self._config.enforce_receive_maximum and self._send_buffer.level == MQTT_5
 
     # -----------------------------------------------------------------------------------------
     # Answers
@@ -201,7 +201,7 @@ class Inbound:
         head, end = self._head, self._head + len(self._words)
         if tokens[0] < head or tokens[-1] >= end:
             raise LocalProtocolError("a token was never given or is answered already")
-        if code >= FAILURE and self._outbox.level != MQTT_5:
+        if code >= FAILURE and self._send_buffer.level != MQTT_5:
             self._check_v3_refusal(code)
         if tokens[0] == head and not self._results and tokens[-1] - head == len(tokens) - 1:
             # All of the oldest, in order: what nearly always happens.
@@ -238,14 +238,14 @@ class Inbound:
             raise MqttError(ReasonCode(code), "a message was refused")
 
     def _answer(self, words: list[int], code: int, reason_string: str) -> None:
-        plain = not (code or reason_string) or self._outbox.level != MQTT_5
-        if plain and not self._outbox.closed:
-            self._outbox.parts.append(encode_words(words))
+        plain = not (code or reason_string) or self._send_buffer.level != MQTT_5
+        if plain and not self._send_buffer.closed:
+            self._send_buffer.parts.append(encode_words(words))
         for word in words if self._exactly_once or not plain else ():
             packet_id = word & 0xFFFF
             if not plain:
                 packet_type = PacketType(word >> 28)
-                self._outbox.acknowledge(packet_type, packet_id, code, reason_string)
+                self._send_buffer.acknowledge(packet_type, packet_id, code, reason_string)
             if word >> 28 == _PUBREC_TYPE:
                 refused = code >= FAILURE and not plain
                 result = _ON_REFUSED if refused else _ON_COMMITTED
@@ -262,7 +262,7 @@ class Inbound:
             if action is _RECORD_RELEASE:
                 to_record.append(packet_id)
             elif action is IncomingAction.SEND_PUBCOMP_NOT_FOUND:
-                self._outbox.acknowledge(
+                self._send_buffer.acknowledge(
                     PacketType.PUBCOMP, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
                 )
         return to_record
@@ -273,9 +273,9 @@ class Inbound:
             if self._exactly_once.get(packet_id) is not _RELEASING:
                 raise LocalProtocolError(f"packet identifier {packet_id} is not being released")
             self._step(packet_id, _ON_COMMITTED)
-        if packet_ids and not self._outbox.closed:
+        if packet_ids and not self._send_buffer.closed:
             words = [PUBCOMP_WORD | packet_id for packet_id in packet_ids]
-            self._outbox.parts.append(encode_words(words))
+            self._send_buffer.parts.append(encode_words(words))
         # A message that an earlier connection sent was not counted on this one.
         self.unacknowledged = max(0, self.unacknowledged - len(packet_ids))
 

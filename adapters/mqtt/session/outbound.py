@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from adapters.mqtt.codec.packets import AckRun
     from adapters.mqtt.session.events import DeliveriesCompleted, DeliveriesReceived
-    from adapters.mqtt.session.outbox import Outbox
+    from adapters.mqtt.session.send_buffer import SendBuffer
 
 _pack_id = U16.pack
 # Looked up once, like those of `inbound.py`.
@@ -86,12 +86,12 @@ class Outbound:
         "_in_flight",
         "_kept",
         "_last_id",
-        "_outbox",
+        "_send_buffer",
         "window",
     )
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, send_buffer: SendBuffer) -> None:
+        self._send_buffer = send_buffer
         self.window = 0
         """How many unacknowledged deliveries the client takes."""
         self._aliases_max = 0
@@ -135,8 +135,8 @@ class Outbound:
         ([MQTT-3.1.2-25]). A hot loop. Raises LocalProtocolError beyond `credit`.
         """
         too_large: list[int] = []
-        parts = self._outbox.parts
-        limit = self._outbox.maximum_packet_size
+        parts = self._send_buffer.parts
+        limit = self._send_buffer.maximum_packet_size
         for frame, token in zip(frames, tokens, strict=True):
             head, tail = frame
             if not head[0] & QOS_BITS:
@@ -154,17 +154,17 @@ class Outbound:
     def try_frame(self, frame: PublishFrame, token: int) -> Sent:
         """Sends one delivery that is encoded already, if the client takes it now (hot)."""
         head, tail = frame
-        outbox = self._outbox
+        send_buffer = self._send_buffer
         if not head[0] & QOS_BITS:
-            if len(head) > outbox.maximum_packet_size:
+            if len(head) > send_buffer.maximum_packet_size:
                 return _TOO_LARGE
-            outbox.parts.append(head)
+            send_buffer.parts.append(head)
             return _GONE
         if len(self._in_flight) >= self.window:
             return _NO_CREDIT
-        if len(head) + len(tail) + 2 > outbox.maximum_packet_size:
+        if len(head) + len(tail) + 2 > send_buffer.maximum_packet_size:
             return _TOO_LARGE
-        outbox.parts += (head, _pack_id(self._take_id(token, head[0])), tail)
+        send_buffer.parts += (head, _pack_id(self._take_id(token, head[0])), tail)
         return _GONE
 
     def send_publish(
@@ -181,14 +181,14 @@ class Outbound:
         if new:
             alias = len(self._aliases) + 1
         block = hop_properties(topic_alias=alias) + properties if alias else properties
-        head, tail = publish_frame(self._outbox.level, flags, raw_topic, block, payload)
+        head, tail = publish_frame(self._send_buffer.level, flags, raw_topic, block, payload)
         numbered = head[0] & QOS_BITS
-        if len(head) + len(tail) + (2 if numbered else 0) > self._outbox.maximum_packet_size:
+        if len(head) + len(tail) + (2 if numbered else 0) > self._send_buffer.maximum_packet_size:
             return False
         if numbered:
-            self._outbox.parts += (head, _pack_id(self._take_id(token, head[0])), tail)
+            self._send_buffer.parts += (head, _pack_id(self._take_id(token, head[0])), tail)
         else:
-            self._outbox.parts.append(head)
+            self._send_buffer.parts.append(head)
         if new:
             self._aliases[topic] = alias
         return True
@@ -197,7 +197,7 @@ class Outbound:
         """Whether the client takes a packet of that size."""
         head, tail = frame
         numbered = 2 if head[0] & QOS_BITS else 0
-        return len(head) + len(tail) + numbered <= self._outbox.maximum_packet_size
+        return len(head) + len(tail) + numbered <= self._send_buffer.maximum_packet_size
 
     def reserve(self, token: int, qos: int) -> int:
         """The packet identifier of a delivery that will be sent by `send_reserved`, once it is on
@@ -208,7 +208,7 @@ class Outbound:
     def send_reserved(self, packet_id: int, frame: PublishFrame) -> None:
         """Sends a delivery that has its identifier, and `fits`."""
         head, tail = frame
-        self._outbox.parts += (head, _pack_id(packet_id), tail)
+        self._send_buffer.parts += (head, _pack_id(packet_id), tail)
 
     def keep_ids(self, packet_ids: Iterable[int]) -> None:
         """Gives these identifiers to no new delivery: see `send_kept`."""
@@ -226,7 +226,7 @@ class Outbound:
         self._in_flight[packet_id] = token
         if head[0] & 0x04:
             self._exactly_once[packet_id] = _SENT
-        self._outbox.parts += (head, _pack_id(packet_id), tail)
+        self._send_buffer.parts += (head, _pack_id(packet_id), tail)
 
     def release_kept(self, packet_id: int, token: int) -> None:
         """What was sent by a kept identifier at QoS 2 cannot be sent again. The exchange must be
@@ -295,9 +295,9 @@ class Outbound:
                 completed.tokens.append(token)
                 completed.refused[token] = code
             elif action is _SEND_PUBREL:
-                self._outbox.parts.append(encode_words((PUBREL_WORD | packet_id,)))
+                self._send_buffer.parts.append(encode_words((PUBREL_WORD | packet_id,)))
             elif action is _SEND_PUBREL_NOT_FOUND:
-                self._outbox.acknowledge(
+                self._send_buffer.acknowledge(
                     PacketType.PUBREL, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
                 )
 
@@ -307,9 +307,9 @@ class Outbound:
             if self._exactly_once.get(packet_id) is not _RECEIVED:
                 raise LocalProtocolError(f"delivery {packet_id} has no receipt to record")
             self._step(packet_id, _ON_COMMITTED)
-        if packet_ids and not self._outbox.closed:
+        if packet_ids and not self._send_buffer.closed:
             words = [PUBREL_WORD | packet_id for packet_id in packet_ids]
-            self._outbox.parts.append(encode_words(words))
+            self._send_buffer.parts.append(encode_words(words))
 
     def finished(self, run: AckRun, completed: DeliveriesCompleted) -> None:
         """PUBCOMPs. Raises MqttError 0x82 for one that no PUBREL went before."""
@@ -348,7 +348,7 @@ class Outbound:
             self._exactly_once[delivery.packet_id] = _RELEASED
             words.append(PUBREL_WORD | delivery.packet_id)
         if words:
-            self._outbox.parts.append(encode_words(words))
+            self._send_buffer.parts.append(encode_words(words))
 
     def stored(self) -> list[InFlight]:
         """Everything in flight, in the order of sending, for the session's record."""

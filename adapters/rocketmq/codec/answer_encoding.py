@@ -212,7 +212,7 @@ def acked(message_id: str, handle: str, error: RocketmqError | None) -> bytes:
 
 
 def changed_answer(handle: str) -> bytes:
-    """ChangeInvisibleDurationResponse."""
+    """A ChangeInvisibleDurationResponse with the receipt handle that counts from now on."""
     return OK + text(2, handle)
 
 

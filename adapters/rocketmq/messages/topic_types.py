@@ -56,10 +56,9 @@ message above it counts as the highest."""
 
 def accepted(options: TopicOptions) -> tuple[MessageType, ...]:
     """The types of messages that RocketMQ clients may send to a topic."""
-    word = options.declarations.get(DECLARATION, b"").decode("ascii", "replace")
-    declared_types = TOPIC_TYPES.get(word)
-    if declared_types is not None:
-        return declared_types
+    word = word_of(options)
+    if word is not None:
+        return TOPIC_TYPES[word]
     return (*_UNDECLARED, MessageType.PRIORITY) if options.priority_max else _UNDECLARED
 
 
@@ -71,6 +70,12 @@ def declared(options: TopicOptions, word: str) -> TopicOptions:
     if word == "priority" and not priority_max:
         priority_max = PRIORITY_MAX
     return msgspec.structs.replace(options, declarations=declarations, priority_max=priority_max)
+
+
+def word_of(options: TopicOptions) -> str | None:
+    """The word of a topic; None: it has none, or none of ours."""
+    word = options.declarations.get(DECLARATION, b"").decode("ascii", "replace")
+    return word if word in TOPIC_TYPES else None
 
 
 def dead_letters_of(tenant: str, group: str, retention_ms: int) -> PutTopic:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _CallDetails(Protocol):
-    """grpc.HandlerCallDetails."""
+    """What we read of grpc.HandlerCallDetails, which has no types."""
 
     method: str
     invocation_metadata: Metadata

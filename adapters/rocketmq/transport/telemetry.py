@@ -67,7 +67,7 @@ class Stream:
         """Whether its client has been asked to use another gateway."""
 
     def recheck(self) -> Iterator[None]:
-        """`adapters.base.Holder`."""
+        """See `adapters.base.Holder`."""
         try:
             self._caller.check_admitted()
         except RocketmqError:

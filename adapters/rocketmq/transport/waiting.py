@@ -10,10 +10,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
+from adapters import waiting_calls
 from adapters.rocketmq.origin import ORIGIN_BYTE
-from kernel.api.client import LeaseChange, LeaseVerb, Received
+from adapters.waiting_calls import NOTHING_RECEIVED, Poll, WaitingPolls
+from kernel.api.client import LeaseChange, LeaseVerb
 from kernel.common.errors import KernelError
 
 from ..errors import Code, RocketmqError
@@ -27,19 +29,17 @@ from ..settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from adapters.transport import Tasks
-    from kernel.api.client import Client, PublishBatch, ReceiveSpec, Session
+    from kernel.api.client import Client, PublishBatch, Received, ReceiveSpec, Session
     from kernel.api.model import TopicInfo
 
 T = TypeVar("T")
 
-_NOTHING = Received(None, None, (), 0)
 
-
-class SharedBatches:
-    """Open batches, and the sink of them (`kernel.api.client.PublishSink`).
+class SharedBatches(waiting_calls.SharedBatches):
+    """Batches that go when as many sends have come as may be expected.
 
     A commit costs as much as several sends, so a busy gateway makes few of many sends, and an idle
     one delays nothing. A batch is handed over, at the end of the turn of the event loop, once as
@@ -50,11 +50,8 @@ class SharedBatches:
     """
 
     def __init__(self, client: Client, session: Session, loop: asyncio.AbstractEventLoop) -> None:
-        self._client = client
-        self._session = session
-        self._loop = loop
+        super().__init__(client, session, loop)
         self.number = 0
-        self._open: PublishBatch | None = None
         self._full: list[PublishBatch] = []
         self._gathered = 0
         """Sends that are not handed over."""
@@ -67,14 +64,8 @@ class SharedBatches:
         self._seen = 0
         self._gatherings = 0
 
-    def batch(self) -> PublishBatch:
-        """The batch that is open now: add to it at once, without awaiting in between."""
-        batch = self._open
-        if batch is None:
-            batch = self._open = self._client.batch(self._session, self)
-            batch.tag = []
-            self.number += 1
-        return batch
+    def _begun(self) -> None:
+        self.number += 1
 
     def stored(self, batch: PublishBatch) -> asyncio.Future[None]:
         """Done once the batch has completed; call it right after the last `add`."""
@@ -197,48 +188,17 @@ class _Changes:
             done.cancel()
 
 
-class _Poll:
-    """One that waits. `adapters.base.Holder`."""
-
-    __slots__ = ("_check", "pull", "refusal")
-
-    def __init__(self, pull: asyncio.Task[Any], check: Callable[[], None]) -> None:
-        self.pull = pull
-        self._check = check
-        self.refusal: RocketmqError | None = None
-        """Why its caller may not receive any more."""
-
-    def recheck(self) -> Iterator[None]:
-        """See `adapters.base.Holder`."""
-        try:
-            self._check()
-        except RocketmqError as error:
-            self.refusal = error
-            self.pull.cancel()
-        return iter(())
-
-
-class Polls:
+class Polls(WaitingPolls[RocketmqError]):
     """Receives, of which some wait."""
 
     def __init__(
         self, client: Client, loop: asyncio.AbstractEventLoop, tasks: Tasks, polls_max: int
     ) -> None:
+        super().__init__()
         self._client = client
         self._loop = loop
         self._tasks = tasks
         self._polls_max = polls_max
-        self._waiting: set[_Poll] = set()
-        self._is_draining = False
-        self.revoked = 0
-        """Those ended because their caller may not receive any more."""
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def holders(self) -> list[_Poll]:
-        """See `adapters.base.Adapter`."""
-        return list(self._waiting)
 
     async def receive(self, spec: ReceiveSpec, check: Callable[[], None]) -> Received:
         """As `Client.receive`, but ends with nothing on `drain`; cancelling it cancels the poll.
@@ -247,15 +207,15 @@ class Polls:
         raises.
         """
         if not self._may_wait(check):
-            return _NOTHING
+            return NOTHING_RECEIVED
         pull = self._loop.create_task(self._client.receive(spec))
-        poll = _Poll(pull, check)
+        poll = Poll(pull, check, RocketmqError)
         self._waiting.add(poll)
         try:
             return await pull
         except asyncio.CancelledError:
             if self._was_ended(poll):
-                return _NOTHING
+                return NOTHING_RECEIVED
             if pull.done() and not pull.cancelled() and pull.exception() is None:
                 # They came at the moment the client went.
                 received = pull.result()
@@ -274,7 +234,7 @@ class Polls:
         if not self._may_wait(check):
             return None
         pull = self._loop.create_task(self._repeat(look, wait_ms))
-        poll = _Poll(pull, check)
+        poll = Poll(pull, check, RocketmqError)
         self._waiting.add(poll)
         try:
             return await pull
@@ -306,11 +266,11 @@ class Polls:
             raise RocketmqError(Code.TOO_MANY_REQUESTS, message)
         return not self._is_draining
 
-    def _was_ended(self, poll: _Poll) -> bool:
+    def _was_ended(self, poll: Poll[RocketmqError]) -> bool:
         """Whether a poll that was cancelled was so by `drain` or a recheck, which are alone in
         cancelling a poll and not its call. Raises why its caller may not receive any more.
         """
-        if not poll.pull.cancelled() or _is_cancelling():
+        if not poll.task.cancelled() or _is_cancelling():
             return False
         if poll.refusal is not None:
             self.revoked += 1
@@ -343,12 +303,6 @@ class Polls:
         except KernelError:
             # The topic is gone, or nothing can be stored: the leases run out by themselves.
             return
-
-    def drain(self) -> None:
-        """End every poll with what it has, which is nothing; later ones do not wait."""
-        self._is_draining = True
-        for poll in tuple(self._waiting):
-            poll.pull.cancel()
 
 
 def _is_cancelling() -> bool:

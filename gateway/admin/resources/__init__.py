@@ -1,6 +1,7 @@
 """The resources of the API, by subject: each module has the routes of one, and their JSON.
 
 - `topics`, `topic_shapes`: topics and their groups; what is said of them
+- `declared_shapes`: what adapters declare of topics and groups made by hand
 - `routers`: routers with their routes
 - `messages`: reading and publishing by hand
 - `sessions`: sessions of clients, ended

@@ -5,20 +5,18 @@ Times are milliseconds, sizes bytes; null means "no limit". A field left out of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from adapters.rocketmq.messages.topic_types import DECLARATION, TOPIC_TYPES, declared
-from adapters.rocketmq.names import dead_letter_topic
+from gateway.admin.resources.declared_shapes import NORMAL, WORK
 from kernel.api.model import (
     DEFAULT_GROUP,
     DeadLetter,
     GroupOptions,
     Overflow,
     Start,
-    TopicInfo,
     TopicKind,
     TopicOptions,
 )
@@ -28,9 +26,8 @@ from kernel.common.limits import RESERVED_PREFIXES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WORK = "work"
-"""The type of a topic that is kept for its groups; the others are streams
-(docs/design/model.md#topics-and-queues)."""
+    from gateway.admin.resources.declared_shapes import DeclaredShapes
+    from kernel.api.model import TopicInfo
 
 STREAM_QUEUES = 8
 STREAM_RETENTION_MS = 72 * 3_600_000
@@ -38,7 +35,6 @@ STREAM_RETENTION_MS = 72 * 3_600_000
 
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]
-TopicType = Literal["normal", "fifo", "delay", "transaction", "priority", "work"]
 
 
 class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +56,7 @@ class TopicNew(TopicFields, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A topic to be created. A stream has 8 queues unless told otherwise, a work topic 1."""
 
     name: str
-    type: TopicType = "normal"
+    type: str = NORMAL
     queues: Annotated[int, Meta(ge=1, le=256)] | UnsetType = UNSET
     priority_max: Annotated[int, Meta(ge=0, le=255)] | UnsetType = UNSET
 
@@ -82,13 +78,6 @@ class GroupNew(GroupFields, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name: str
     start: Start | UnsetType = UNSET
     """Where it begins: `earliest` unless told."""
-
-
-class GroupLimits(Struct, frozen=True, kw_only=True):
-    """What groups get that are made without settings of their own."""
-
-    attempts_max: int
-    dead_letter_retention_ms: int
 
 
 class GroupShown(Struct, frozen=True, kw_only=True):
@@ -142,14 +131,6 @@ class TopicDetails(Struct, frozen=True, kw_only=True):
     """Protocols served here whose clients cannot name it."""
 
 
-def type_of(topic: TopicInfo) -> str:
-    """The type as `weir topic create` spells it; a stream without one is `normal`."""
-    if topic.options.kind is TopicKind.WORK:
-        return WORK
-    word = topic.options.declarations.get(DECLARATION, b"").decode("ascii", "replace")
-    return word if word in TOPIC_TYPES else "normal"
-
-
 def options_shown(options: TopicOptions) -> dict[str, Any]:
     """A topic's settings without what is opaque or shown elsewhere."""
     shown: dict[str, Any] = msgspec.to_builtins(options, builtin_types=(bytes,))
@@ -158,9 +139,17 @@ def options_shown(options: TopicOptions) -> dict[str, Any]:
     return shown
 
 
-def new_topic(asked: TopicNew) -> tuple[TopicOptions, Mapping[str, GroupOptions]]:
-    """Options and groups of a topic to be created. Raises KernelError INVALID_ARGUMENT."""
+def new_topic(
+    asked: TopicNew, declared: DeclaredShapes, spelled: Mapping[str, bool]
+) -> tuple[TopicOptions, Mapping[str, GroupOptions]]:
+    """Options and groups of a topic to be created. `spelled`: whether the clients of each protocol
+    that is served can spell its name. Raises KernelError INVALID_ARGUMENT.
+    """
     check_new_name("topic", asked.name)
+    declared.check(asked.type, spelled)
+    if spelled and not any(spelled.values()):
+        message = f"no client of {', '.join(spelled)}, which are served here, can spell this name"
+        raise KernelError(Code.INVALID_ARGUMENT, message)
     if asked.type == WORK:
         return changed(TopicOptions(queues=_or(asked.queues, 1), tree=True), asked), {
             DEFAULT_GROUP: GroupOptions()
@@ -171,7 +160,7 @@ def new_topic(asked: TopicNew) -> tuple[TopicOptions, Mapping[str, GroupOptions]
         retention_ms=STREAM_RETENTION_MS,
         tree=True,
     )
-    return declared(changed(options, asked), asked.type), {}
+    return declared.typed(changed(options, asked), asked.type), {}
 
 
 def changed(options: TopicOptions, asked: TopicFields) -> TopicOptions:
@@ -179,19 +168,12 @@ def changed(options: TopicOptions, asked: TopicFields) -> TopicOptions:
     return msgspec.structs.replace(options, **_given(asked, ("name", "type", "queues")))
 
 
-def new_group(asked: GroupNew, topic: TopicInfo, attempts_max: int) -> GroupOptions:
-    """Options of a group to be created: like one that a RocketMQ client makes by use, with
-    `attempts_max` and a topic for dead letters, unless asked for others. Raises KernelError
-    INVALID_ARGUMENT.
+def new_group(asked: GroupNew, topic: TopicInfo, declared: DeclaredShapes) -> GroupOptions:
+    """Options of a group to be created: as adapters count on, unless asked for others. Raises
+    KernelError INVALID_ARGUMENT.
     """
     check_new_name("group", asked.name)
-    options = GroupOptions(
-        start=Start.EARLIEST,
-        ordered=type_of(topic) == "fifo",
-        attempts_max=attempts_max,
-        dead_letter=DeadLetter(None, dead_letter_topic(asked.name)),
-    )
-    return changed_group(options, asked)
+    return changed_group(declared.groups.options(topic, asked.name), asked)
 
 
 def changed_group(options: GroupOptions, asked: GroupFields) -> GroupOptions:
@@ -207,21 +189,6 @@ def check_new_name(what: str, name: str) -> None:
             raise KernelError(Code.INVALID_ARGUMENT, message)
     if not name.isprintable():
         raise KernelError(Code.INVALID_ARGUMENT, f"the name of a {what} must be printable")
-
-
-def check_spelled(asked: TopicNew, spelled: Mapping[str, bool]) -> None:
-    """Raise KernelError INVALID_ARGUMENT if nobody could use a topic of this name. `spelled`:
-    whether the clients of each protocol that is served can name it.
-    """
-    typed_for = "rocketmq"
-    if asked.type not in {WORK, "normal"} and not spelled.get(typed_for, True):
-        message = (
-            f"only RocketMQ's clients know the type {asked.type}, and none can spell this name"
-        )
-        raise KernelError(Code.INVALID_ARGUMENT, message)
-    if spelled and not any(spelled.values()):
-        message = f"no client of {', '.join(spelled)}, which are served here, can spell this name"
-        raise KernelError(Code.INVALID_ARGUMENT, message)
 
 
 def _or(value: int | UnsetType, default: int) -> int:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct
 from starlette.routing import Route
 
-from adapters.rocketmq.messages.topic_types import dead_letters_of
 from gateway.admin.http.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.resources import topic_shapes as shapes
 from gateway.admin.resources.tenants import of_tenant
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from adapters.base import Adapter
+    from gateway.admin.resources.declared_shapes import DeclaredShapes
     from gateway.admin.resources.tenants import KnownTenants
     from kernel.api.client import Client
     from kernel.common.ports import Clock
@@ -71,13 +71,13 @@ class TopicRoutes:
         clock: Clock,
         tenants: KnownTenants,
         adapters: Sequence[Adapter],
-        group_limits: shapes.GroupLimits,
+        declared: DeclaredShapes,
     ) -> None:
         self._client = client
         self._clock = clock
         self._tenants = tenants
         self._adapters = adapters
-        self._group_limits = group_limits
+        self._declared = declared
 
     def routes(self) -> list[Route]:
         """Path, method and handler of each."""
@@ -108,7 +108,7 @@ class TopicRoutes:
             if topic.name > after
             and topic.name.startswith(prefix)
             and not topic.options.hidden
-            and wanted in {None, shapes.type_of(topic)}
+            and wanted in {None, self._declared.type_of(topic)}
         )
         page = heapq.nsmallest(limit + 1, found, key=lambda each: each[0])
         rows = [await self._row(topic) for _, topic in page[:limit]]
@@ -118,8 +118,8 @@ class TopicRoutes:
         """A new topic; 409 if the name is taken."""
         tenant = self._tenants.of(request)
         asked = await read_body(request, shapes.TopicNew)
-        options, groups = shapes.new_topic(asked)
-        shapes.check_spelled(asked, {each.name: each.spells(asked.name) for each in self._adapters})
+        spelled = {each.name: each.spells(asked.name) for each in self._adapters}
+        options, groups = shapes.new_topic(asked, self._declared, spelled)
         change = PutTopic(tenant, asked.name, options, groups, must_be_new=True)
         topic = await self._client.administer(change)
         assert isinstance(topic, TopicInfo)
@@ -189,15 +189,16 @@ class TopicRoutes:
         topic = await find_topic(self._client, self._tenants.of(request), request)
         if asked.name in topic.groups:
             raise KernelError(Code.ALREADY_EXISTS, f"{topic.name} has a group {asked.name}")
-        options = shapes.new_group(asked, topic, self._group_limits.attempts_max)
+        options = shapes.new_group(asked, topic, self._declared)
         if asked.dead_letter is UNSET:
             await self._make_dead_letter_topic(topic.tenant, asked.name)
         return await self._put_group(topic, asked.name, options, 201)
 
     async def _make_dead_letter_topic(self, tenant: str, group: str) -> None:
         """Before the group that needs it, so that no dead letter finds none."""
-        limits = self._group_limits
-        wanted = dead_letters_of(tenant, group, limits.dead_letter_retention_ms)
+        wanted = self._declared.groups.dead_letters(tenant, group)
+        if wanted is None:
+            return
         await self._client.load(tenant, topics=(wanted.name,), routers=())
         if self._client.topic(tenant, wanted.name) is None:
             await self._client.administer(wanted)
@@ -240,7 +241,7 @@ class TopicRoutes:
         figures = [await self._client.statistics(topic, name) for name in topic.groups]
         return shapes.TopicShown(
             name=topic.name,
-            type=shapes.type_of(topic),
+            type=self._declared.type_of(topic),
             durable=topic.options.durable,
             queues=len(topic.queues),
             groups=len(topic.groups),
@@ -259,7 +260,7 @@ class TopicRoutes:
             )
         return shapes.TopicDetails(
             name=topic.name,
-            type=shapes.type_of(topic),
+            type=self._declared.type_of(topic),
             version=topic.version,
             hidden=topic.options.hidden,
             options=shapes.options_shown(topic.options),

@@ -40,16 +40,6 @@ queues = typer.Typer(
 WORK = "work"
 
 
-class StreamType(StrEnum):
-    """What RocketMQ clients may send to a topic."""
-
-    NORMAL = "normal"
-    FIFO = "fifo"
-    DELAY = "delay"
-    TRANSACTION = "transaction"
-    PRIORITY = "priority"
-
-
 class OnOff(StrEnum):
     """A switch."""
 
@@ -163,8 +153,13 @@ def show_topic(name: Name, *, server: TenantOptions, output: FormatOption = Form
 def create_topic(
     name: Name,
     kind: Annotated[
-        StreamType, typer.Option("--type", help="What RocketMQ clients may send.")
-    ] = StreamType.NORMAL,
+        str,
+        typer.Option(
+            "--type",
+            help="What clients may send, if their protocol has types of topics. RocketMQ's: "
+            "normal, fifo, delay, transaction, priority.",
+        ),
+    ] = "normal",
     queue_count: Queues = None,
     *,
     settings: TopicSettings,
@@ -173,7 +168,7 @@ def create_topic(
 ) -> None:
     """Create a stream: kept for 72 hours unless told otherwise, read by named groups."""
     queues = _queue_count(queue_count)
-    body = {"name": name, "type": kind.value, **queues, **settings.fields()}
+    body = {"name": name, "type": kind, **queues, **settings.fields()}
     _show(server.connect().post("/topics", body), output, CREATED)
 
 

@@ -4,7 +4,8 @@
 - `consumers`: consumers as it knows them, and what it hands them
 - `ready`: what is ready, in the order in which it is handed out
 - `sole_consumer`: fresh messages straight to a group's only consumer
-- `in_order`, `ordering`: ordered groups: one key's messages to one holder at a time
+- `ordering_keys`: the rule of ordered groups: one key's messages to one holder at a time
+- `in_order`: takes the messages of an ordered group by that rule
 - `fairness`: fair pulls: no key's backlog keeps the others waiting
 - `filtering`: filters of groups and consumers
 - `delays`, `due_times`: what is delayed, leased or expires

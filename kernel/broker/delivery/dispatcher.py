@@ -36,7 +36,7 @@ from .fairness import Fairness
 from .filtering import Filtering
 from .in_order import InOrder
 from .marks import Marks
-from .ordering import DispatchRound
+from .ordering_keys import DispatchRound
 from .ready import Ready
 from .sole_consumer import SoleConsumer
 

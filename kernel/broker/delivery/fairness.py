@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..index.features import Feature
 from ..index.run_page import Run
-from .ordering import Waiting
+from .ordering_keys import Waiting
 
 if TYPE_CHECKING:
     from ...api.client import ConsumerSpec
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..group_state.state import QueueState
     from .delays import Timekeeper
     from .in_order import Fresh
-    from .ordering import DispatchRound
+    from .ordering_keys import DispatchRound
     from .ready import Ready
 
 NOISY_IN_FLIGHT: Final = 30

@@ -1,4 +1,4 @@
-"""Taking messages for a dispatcher of an ordered group: by the rule of `ordering`.
+"""Taking messages for a dispatcher of an ordered group: by the rule of `ordering_keys`.
 
 Who holds messages for a session gets them in the order of their coming. A pull with a time gets as
 many as it may of one key first, then of the next: so it blocks no more keys than it must. For that
@@ -19,7 +19,7 @@ from ..group_state.state import QueueState
 from ..index.features import Feature
 from ..index.run_page import Run
 from .delays import Timekeeper
-from .ordering import DispatchRound, Keys
+from .ordering_keys import DispatchRound, Keys
 from .ready import Ready
 
 LOOK_AHEAD = 2_048

@@ -56,7 +56,7 @@ class AdministrationFigures:
 
 
 class AdministrationService:
-    """`sections.Section`."""
+    """Carries out changes of definitions that gateways ask for (`sections.Section`)."""
 
     methods = calls.ADMINISTRATION
 
@@ -87,7 +87,7 @@ class AdministrationService:
         raise RpcError(f"method {method} is not told to stores")
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
-        """ADMINISTER."""
+        """An ADMINISTER has come: it is carried out once, and a repeat gets the same answer."""
         if method != wire.ADMINISTER:
             raise RpcError(f"method {method} is not called")
         try:

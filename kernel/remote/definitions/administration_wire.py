@@ -49,7 +49,7 @@ class PutTopic(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """`changes.DeleteTopic`."""
+    """Carries a `changes.DeleteTopic`."""
 
     tenant: Name
     name: Name
@@ -58,7 +58,7 @@ class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class PurgeTopic(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """`changes.PurgeTopic`."""
+    """Carries a `changes.PurgeTopic`."""
 
     tenant: Name
     name: Name
@@ -67,7 +67,7 @@ class PurgeTopic(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class DeleteGroup(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """`changes.DeleteGroup`."""
+    """Carries a `changes.DeleteGroup`."""
 
     tenant: Name
     name: Name
@@ -75,7 +75,7 @@ class DeleteGroup(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class PutRouter(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """`changes.PutRouter`."""
+    """Carries a `changes.PutRouter`."""
 
     tenant: Name
     name: Name
@@ -85,7 +85,7 @@ class PutRouter(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class DeleteRouter(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """`changes.DeleteRouter`."""
+    """Carries a `changes.DeleteRouter`."""
 
     tenant: Name
     name: Name
@@ -93,7 +93,7 @@ class DeleteRouter(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class PutRoute(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """`changes.PutRoute`."""
+    """Carries a `changes.PutRoute`."""
 
     tenant: Name
     router: Name
@@ -101,7 +101,7 @@ class PutRoute(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class DeleteRoute(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """`changes.DeleteRoute`."""
+    """Carries a `changes.DeleteRoute`."""
 
     tenant: Name
     router: Name
@@ -109,7 +109,7 @@ class DeleteRoute(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class PutRecord(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """`changes.PutRecord`."""
+    """Carries a `changes.PutRecord`."""
 
     key: str
     value: bytes | None
@@ -117,7 +117,7 @@ class PutRecord(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class StartMove(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """`changes.StartMove`."""
+    """Carries a `changes.StartMove`."""
 
     tenant: Name
     name: Name
@@ -128,7 +128,7 @@ class StartMove(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class CancelMove(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """`changes.CancelMove`."""
+    """Carries a `changes.CancelMove`."""
 
     tenant: Name
     name: Name
@@ -151,7 +151,7 @@ Change = (
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
-    """ADMINISTER."""
+    """What an ADMINISTER asks of the leader of a group."""
 
     group: U16
     """The one that decides the change."""

@@ -82,9 +82,9 @@ class FeedFigures:
 
     def __init__(self) -> None:
         self.begun = 0
-        """Feeds."""
+        """Feeds that were begun."""
         self.told = 0
-        """Items."""
+        """Items that were told to gateways."""
         self.restarted = 0
         """Times that a feed began again, at WAITING_BYTES_MAX."""
 

@@ -138,7 +138,7 @@ class _Telling(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
-    """TOLD."""
+    """A TOLD as the gateway reads it: a page or changes of one feed."""
 
     feed: U32
     flags: U8
@@ -162,7 +162,7 @@ def encode_item(item: Item) -> msgspec.Raw:
 
 
 def encode_told(feed: int, flags: int, applied: int, items: Sequence[msgspec.Raw]) -> bytes:
-    """TOLD."""
+    """A TOLD of items that are encoded already."""
     return _encode(_Telling(feed, flags, applied, items))
 
 
@@ -177,12 +177,10 @@ def decode_subscribe(payload: bytes) -> Subscribe:
 
 
 def decode_taken(payload: bytes) -> Taken:
-    """TAKEN."""
     return decode(_taken, payload)
 
 
 def decode_told(payload: bytes) -> Told:
-    """TOLD."""
     return decode(_told, payload)
 
 
@@ -192,7 +190,7 @@ def decode_ended(payload: bytes) -> int:
 
 
 def decode_accepting(payload: bytes) -> bool:
-    """ACCEPTING."""
+    """Whether the store has room for new messages."""
     return decode(_accepting, payload)
 
 

@@ -86,7 +86,7 @@ class ProposeAll(CallBatch, frozen=True, array_like=True):
 
 
 class ChangeLeases(CallBatch, frozen=True, array_like=True):
-    """`Leader.change_leases`."""
+    """Asks for `Leader.change_leases`."""
 
     queue: U64
     name: Name
@@ -119,7 +119,7 @@ class Prepare(CallBatch, frozen=True, array_like=True):
 
 
 class Purge(CallBatch, frozen=True, array_like=True):
-    """`Leader.purge`."""
+    """Asks for `Leader.purge`."""
 
     queue: U64
     name: Name

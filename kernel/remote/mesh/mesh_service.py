@@ -23,7 +23,7 @@ _KINDS = frozenset({"topic", "router"})
 
 
 class MeshService:
-    """`sections.Section`."""
+    """Serves names and memory of gateways at a store (`sections.Section`)."""
 
     methods = calls.MESH
 

@@ -105,7 +105,7 @@ Item = TopicIs | TopicGone | RouterIs | RouterGone | RouteIs | RouteGone | Watch
 
 
 class Announce(msgspec.Struct, frozen=True, array_like=True):
-    """ANNOUNCE."""
+    """An ANNOUNCE says what the sender has in its memory, or has no longer."""
 
     flags: U8
     items: list[Item]
@@ -132,7 +132,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ProcessFigures(msgspec.Struct, frozen=True, array_like=True):
-    """FIGURES."""
+    """A FIGURES asks how a group of a transient topic is doing."""
 
     queue: U64
     name: Name

@@ -40,7 +40,7 @@ OVER = 2
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True):
-    """ATTACH."""
+    """An ATTACH asks for a consumer of a queue, with its `client.ConsumerSpec`."""
 
     number: U64
     queue: U64
@@ -52,7 +52,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pull(msgspec.Struct, frozen=True, array_like=True):
-    """PULL."""
+    """A PULL asks for messages, and says how long it may wait for them."""
 
     number: U64
     queue: U64
@@ -63,7 +63,7 @@ class Pull(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Steer(msgspec.Struct, frozen=True, array_like=True):
-    """STEER."""
+    """A STEER gives a consumer credit, or ends it: `what`."""
 
     number: U64
     what: U8
@@ -71,7 +71,7 @@ class Steer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Settle(msgspec.Struct, frozen=True, array_like=True):
-    """SETTLE."""
+    """A SETTLE says what becomes of messages that a consumer holds."""
 
     number: U64
     how: Settlement

@@ -33,7 +33,7 @@ PULL_SLACK_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class RemoteDeliveries:
-    """`client.Deliveries`."""
+    """Messages that have come from another gateway (`client.Deliveries`)."""
 
     queue: QueueId
     offsets: Sequence[int]
@@ -42,7 +42,7 @@ class RemoteDeliveries:
 
 
 class RemoteConsumer:
-    """`client.Consumer`."""
+    """A consumer of a transient topic in another gateway (`client.Consumer`)."""
 
     __slots__ = (
         "_left",

@@ -195,7 +195,7 @@ class RemoteMemory:
             raise RpcError(str(error)) from None
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
-        """ANNOUNCE."""
+        """An ANNOUNCE has come; its answer names the things whose name another process has."""
         if method != wire.ANNOUNCE:
             raise RpcError(f"method {method} is not called")
         try:

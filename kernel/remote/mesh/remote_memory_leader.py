@@ -32,7 +32,7 @@ def elsewhere() -> KernelError:
 
 
 class RemoteMemoryLeader:
-    """`leader.Leader`."""
+    """Stands for the leader of another process's transient group (`leader.Leader`)."""
 
     def __init__(
         self, group: RaftGroup, link: MeshLink, ask: Ask, refused: Callable[[], None]

@@ -43,7 +43,7 @@ class _Way:
 
 
 class MixedLink:
-    """`request_pipeline.Link`."""
+    """Sends calls to leaders here and in other stores (`request_pipeline.Link`)."""
 
     def __init__(
         self,

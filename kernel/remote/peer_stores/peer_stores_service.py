@@ -27,7 +27,7 @@ TASKS_MAX = 1_024
 
 
 class PeerStoresService:
-    """`sections.Section`."""
+    """Answers what other stores ask of the leaders here (`sections.Section`)."""
 
     methods = calls.PEER_STORES
 

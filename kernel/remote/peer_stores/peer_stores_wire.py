@@ -22,7 +22,7 @@ DEFINED, CLEAR, IDLE, MOVE = PEER_STORES[0:4]
 
 
 class Defined(msgspec.Struct, frozen=True, array_like=True):
-    """DEFINED."""
+    """A DEFINED asks which entry of a group has changed a definition last."""
 
     group: U16
 
@@ -39,7 +39,7 @@ class Clear(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Idle(msgspec.Struct, frozen=True, array_like=True):
-    """IDLE."""
+    """An IDLE asks for how long nobody has used a topic."""
 
     group: U16
     topic: U64

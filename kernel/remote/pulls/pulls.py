@@ -87,7 +87,7 @@ class _Round:
         self.is_only_try = False
         """Such a question is left to another round."""
         self.questions: dict[int, _Question] = {}
-        """Unanswered."""
+        """Those that are not answered yet."""
 
 
 class _Question:
@@ -104,7 +104,7 @@ class _Question:
 
 
 class FarPulls:
-    """`sections.Section`."""
+    """Pulls messages from the leaders of queues (`sections.Section`)."""
 
     methods = calls.PULLS
 

@@ -76,7 +76,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Settle(msgspec.Struct, frozen=True, array_like=True):
-    """`Client.settle`."""
+    """Carries one `Client.settle` to the leader of its stream."""
 
     number: U64
     stream: U64

@@ -48,7 +48,7 @@ class _Gateway:
 
 
 class HalfService:
-    """`sections.Section`."""
+    """Keeps gateways among those who are asked about half messages (`sections.Section`)."""
 
     methods = calls.HALVES
 

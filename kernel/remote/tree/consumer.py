@@ -116,7 +116,7 @@ class _Subscribed:
 
 
 class FarSubscriberConsumer:
-    """`tree.SubscriberConsumer`."""
+    """Consumes what a subscriber's patterns bring, from all groups (`tree.SubscriberConsumer`)."""
 
     __slots__ = (
         "_groups_of",
@@ -250,7 +250,7 @@ class FarSubscriberConsumer:
 
 
 class GroupsOf(Protocol):
-    """`tree_routes.TreeRoutes.groups_of`."""
+    """Tells where a pattern's messages are (`tree_routes.TreeRoutes.groups_of`)."""
 
     def __call__(self, tenant: str, pattern: str) -> list[RaftGroup]:
         """Raft groups that hold what is published under a pattern."""

@@ -45,7 +45,7 @@ def entry_of(term: int, index: int, stored: bytes) -> Entry:
 
 
 class GroupLog:
-    """`kernel.raft.storage.Storage`."""
+    """Gives the core of one group its part of the journal (`kernel.raft.storage.Storage`)."""
 
     def __init__(
         self,

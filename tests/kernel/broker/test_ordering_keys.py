@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kernel.broker.delivery.ordering import SPENT_MAX, STALE_MAX, DispatchRound, Keys
+from kernel.broker.delivery.ordering_keys import SPENT_MAX, STALE_MAX, DispatchRound, Keys
 
 KEYS = 4
 

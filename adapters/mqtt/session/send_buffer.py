@@ -1,4 +1,4 @@
-"""The outbox of one connection: what is about to be sent, and what its client allows to be sent.
+"""What is about to be sent on one connection, and what its client allows to be sent.
 
 Everything goes through here, so that the rules about size and about the end hold everywhere: no
 packet over the client's maximum, no explanation that the client did not want, and nothing behind a
@@ -26,7 +26,7 @@ _PINGRESP = encode(Pingresp(), MQTT_3_1_1)
 _ALWAYS_EXPLAINED = frozenset({PacketType.CONNACK, PacketType.DISCONNECT})
 
 
-class Outbox:
+class SendBuffer:
     """Bytes to send, in order. `parts` is written by the hot paths directly."""
 
     __slots__ = ("_closed", "explains", "level", "maximum_packet_size", "parts")
