@@ -185,7 +185,7 @@ class Machine:
             if cut is not None:
                 cut.save_queue(ident, "")
             queue = live.get(ident) or queues.get(ident)
-            if queue is None:
+            if queue is None:  # removed since this was proposed
                 placed.append(-1)
                 continue
             options = queue.topic.definition.options
@@ -309,6 +309,7 @@ class Machine:
         returned: list[int] = []
         for offset, lease, verb, reason, until_ms, slot_bytes in changes:
             late = _is_late(progress, offset, lease, verb)
+            # What has reached nobody is not billed, whether or not the lease is still good.
             if slot_bytes and progress.take_back(offset, lease):
                 returned.append(slot_bytes)
             if late is None:
@@ -325,7 +326,7 @@ class Machine:
                 self._finish(queue, name, progress, how, reason, [(offset, 1)], origin)
                 ended.append((offset, ACKED_LATE if late else ACKED))
                 continue
-            if verb is LeaseVerb.RELEASE:
+            if verb is LeaseVerb.RELEASE:  # was an attempt; what is returned has reached nobody
                 progress.failed(offset)
             if until_ms > self.state.time_ms:
                 progress.lease(offset, 0, until_ms)

@@ -212,6 +212,7 @@ class RaftCore(RaftState):
             committed = self._take_committed()
         hard_state = None
         must_sync = bool(entries)
+        # A vote that is lost could be given twice; a commit index that is lost is learnt again.
         if self.term != self._told_term or self.vote != self._told_vote:
             must_sync = True
             self._told_term, self._told_vote = self.term, self.vote

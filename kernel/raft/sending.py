@@ -36,11 +36,13 @@ def send_append(core: RaftState, progress: Progress, *, if_empty: bool = True) -
     if following <= log.last_index and not (
         progress.state == REPLICATE and progress.inflights.full
     ):
+        # The storage is asked only about what is in memory no more.
         if following <= log.base and following < log.first_index():
             return _send_snapshot(core, progress)
         limit = core.options.max_message_bytes
         found = log.entries(following, log.last_index, limit)
         if found is None:
+            # On disk: nothing waits for that, and the member is sent nothing until it is read.
             progress.reading = True
             core.reads_wanted.append(ReadWanted(following, log.base, limit, progress.node))
             return False

@@ -148,6 +148,8 @@ class Consumers:
                     channel.unacked[tag] = pair
             else:
                 channel.unacked.update(zip(range(first, tag), pairs, strict=False))
+        # A window of bytes: how many messages fit is another number once their size has doubled or
+        # halved. Granted at the end of the turn: from here the kernel would deliver again, deeper.
         estimate = size // count + HEADER_BYTES
         known = link.size_estimate
         link.size_estimate = estimate

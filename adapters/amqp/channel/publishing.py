@@ -144,6 +144,7 @@ class ChannelPublisher:
                 body_at = at + head_bytes
                 known = heads.get(data[at:body_at])
                 if known is None:
+                    # Not as long as the last one. What stands behind the chunk is no known head.
                     body_at = at + 15 + _UNPACK_SIZE(data, at + 3)[0]
                     if body_at < end - 11:
                         body_at += 8 + _UNPACK_SIZE(data, body_at - 4)[0]
@@ -215,6 +216,8 @@ class ChannelPublisher:
             block = data[header_at + 19 : header_stop]
             target = targets.get(arguments)
             stamp = stamps.get(block)
+            # What depends on who sends it or on its headers, and what may have to be returned, is
+            # looked at each time.
             if (
                 target is None
                 or stamp is None

@@ -191,6 +191,7 @@ class Reader:
                         at = consumers.take_acks(data, at, end, channels)
                     if at != before:
                         continue
+                    # Something is unusual or wrong with it: the long way finds out what.
             kind, number, size = HEAD.unpack_from(data, at)
             stop = at + HEAD_BYTES + size
             try:

@@ -79,6 +79,7 @@ def read_level(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 def read_connect(data: bytes, position: int, end: int, _level: int) -> Connect:
     level, position = read_level(data, position, end)
+    # `read_level` ends with the byte of the level.
     is_bridge = bool(data[position - 1] & BRIDGE_BIT)
     flags, position = read_u8(data, position, end)
     _check_connect_flags(flags, level)

@@ -248,6 +248,7 @@ class Decoder:
                 if run is None:
                     run = PublishRun()
                     packets.append(run)
+                    # A PUBACK may be told with those before this PUBLISH; no other packet may.
                     if acks_first != PUBACK_FIRST_BYTE:
                         acks = None
                 block = b""
@@ -283,7 +284,7 @@ class Decoder:
             else:
                 packets.append(self._read_control(first >> 4, data, body, stop))
                 run = acks = None
-                if first in _STOPPING:
+                if first in _STOPPING:  # its answer decides whether the rest is read at all
                     return stop
             position = stop
         return position

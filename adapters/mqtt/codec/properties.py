@@ -359,7 +359,7 @@ def read_publish_block(data: bytes, position: int, stop: int) -> PublishBlock:
         start = position
         identifier = data[position]
         position += 1
-        if identifier == 0x26:
+        if identifier == 0x26:  # a user property may stand any number of times
             for _ in (0, 1):
                 raw, position = read_binary(data, position, stop)
                 text_of(raw)
@@ -374,6 +374,7 @@ def read_publish_block(data: bytes, position: int, stop: int) -> PublishBlock:
         if (reader := _MESSAGE_READERS.get(identifier)) is not None:
             _, position = reader(data, position, stop)
             continue
+        # For this hop alone: cut out of what is passed on.
         kept.append(data[kept_from:start])
         if identifier == 0x02:
             expiry, position = read_u32(data, position, stop)

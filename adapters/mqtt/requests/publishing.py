@@ -177,6 +177,7 @@ class SessionPublisher:
             if flags & _QOS_2 and self._persistent:
                 packet_id = run.packet_ids[index]
                 sequence = self._noted.get(packet_id, 0)
+                # A repeat has its number, and was counted the first time.
                 if not to.is_stored and not sequence and not to.asks_leader:
                     self._count_live(_QOS_2, len(head) + len(body) - HEADER_BYTES)
                 singles.append(_Single(token, packet_id, to, head, body, sequence, sequence > 0))
@@ -185,7 +186,7 @@ class SessionPublisher:
             tokens.append(token)
             if not to.is_stored:
                 size = len(head) + len(body) - HEADER_BYTES
-                if to.asks_leader:
+                if to.asks_leader:  # only the answer says whether anybody gets it
                     unsure[len(tokens) - 1] = (to, flags, len(body), size)
                 elif traffic is not None:
                     traffic.live[(flags & QOS_BITS) >> 1].count_one(size)

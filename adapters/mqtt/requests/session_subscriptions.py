@@ -246,6 +246,7 @@ class Subscriptions:
                     await self._join_group(each.topic, each.subscribed)
             except KernelError as error:
                 failed[each.place] = error
+        # Only now, and without those that failed: a session that comes back has what is noted.
         noted = [
             each
             for each in wanted

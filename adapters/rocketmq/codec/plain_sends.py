@@ -225,6 +225,7 @@ class Splitter:
             bodies.append(body)
             sizes.append(size)
         name = _name_in(topic) if topic is not None else None
+        # A sum that differs: a field besides, or a length in a longer form than it needs.
         if name is None or total != len(data):
             return None
         if len(set(tails)) == 1 and len(set(map(len, idents))) == 1:

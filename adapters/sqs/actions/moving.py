@@ -109,6 +109,7 @@ async def start_message_move_task(
         destination = await _queue(context, request.destination_arn, "DestinationArn")
         _check_pair(source, destination)
         origins = [destination]
+    # Asked now, for every queue that they may go to: the task goes on without whoever began it.
     for origin in origins:
         check_right(context, PUBLISH, origin.name)
         check_tree(context, PUBLISH, origin)

@@ -69,7 +69,7 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     except KernelError as error:
         if error.code is not Code.LIMIT_EXCEEDED:
             raise
-        if queue.is_fifo:
+        if queue.is_fifo:  # as AWS answers: an error only standard queues have
             return _NOTHING
         raise SqsError(
             errors.OVER_LIMIT,
@@ -82,6 +82,7 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     if not deliveries:
         environment.counters.empty_receives += 1
         return _NOTHING
+    # More bytes than an answer may have: what does not fit has reached nobody, and is no attempt.
     surplus = received.tokens[len(deliveries) :]
     if surplus and received.deliveries is not None:
         slots = received.deliveries.slots[len(deliveries) :]

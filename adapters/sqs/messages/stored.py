@@ -91,6 +91,7 @@ def add(
         group_bytes = group.encode()
         key = messages.key_hash(group_bytes)
         ext[Ext.FAIRNESS_KEY] = group_bytes
+    # A message of a FIFO queue has no delay of its own: 0, which passes, is the queue's.
     delay_s = message.delay_seconds
     delay_ms = queue.delay_ms if delay_s is None or queue.is_fifo else delay_s * 1000
     ext_block = messages.encode_ext(ext) if ext else b""

@@ -156,6 +156,7 @@ class Subscribers:
         if subscriber is None and command.only_known:
             return False
         if subscriber is not None:
+            # Before it is touched: who may not have it must not end it by a clean start either.
             refusal = _not_whose(subscriber, command.user, command.adopts)
             if refusal is not None:
                 return refusal

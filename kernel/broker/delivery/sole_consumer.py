@@ -92,6 +92,7 @@ class SoleConsumer:
                 count = pool.left
             if count <= 0:
                 break
+            # Nothing beyond the mark: after a crash nobody would know that it may have been seen.
             found = ready.take_plain(progress.first_mark, count)
             if found is None:
                 is_done = not ready.may_have()
@@ -105,6 +106,7 @@ class SoleConsumer:
                 is_done = False
                 if not slots:
                     break
+            # Long before it is reached, so that no delivery waits for the log.
             if progress.first_mark - end < MARK_RENEW:
                 self._ask_mark(0)
             pool.left -= count

@@ -104,6 +104,7 @@ class SnapshotCut:
         self._keys: list[tuple[Section, list[object]]] = [
             (section, list(self._containers.get(section, ()))) for section in Section
         ]
+        # Queues are no container, since idle ones are packed; of topics only some have counts.
         self._keys[1] = (Section.QUEUES, list(state.queues))
         counted = [ident for ident, topic in state.topics.items() if topic.is_counted]
         self._keys[-1] = (Section.USAGE, cast("list[object]", counted))

@@ -128,6 +128,7 @@ def _restore(state: GroupState, record: Record) -> None:
         client = ClientResults()
         client.floor = record.floor
         client.used_ms = record.used_ms
+        # Outboxes are never forgotten, so they do not stand among those that are.
         is_outbox = record.session >= OUTBOX_CLIENT
         clients = state.outbox_clients if is_outbox else state.clients
         clients[record.session, record.epoch] = client

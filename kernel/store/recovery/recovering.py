@@ -81,7 +81,7 @@ def recover(
     first = None if members is None else Membership(tuple(sorted(members)))
     snapshots = Snapshots(disk, checkpoint)
     others = Others(node, first, snapshots.states) if heals else None
-    check(others, snapshots.unreadable, checkpoint)
+    check(others, snapshots.unreadable, checkpoint)  # before anything on the disk is changed
     if repair:
         options = replace(options, accept_damage=True)
     missing = Missing(disk, node, snapshots, repair=repair)
@@ -112,7 +112,7 @@ def recover(
     sound = {group: each for group, each in snapshots.states.items() if group not in damaged}
     states.update(sound)
     snapshot_members = {group: each.membership for group, each in sound.items()}
-    for group in sound:
+    for group in sound:  # before the replay, which lets go of some of them
         for index, count in missing.references[group].items():
             journal.retain(group, index, count)
     commits = {group: journal.hard_state(group).commit for group in states}
