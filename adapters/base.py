@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from auth.directory import Directory
-    from auth.policy_decisions import PolicyBook
-    from auth.policy_rules import Permission
-    from auth.tls import PemPair
+    from auth.policies.policy_decisions import PolicyBook
+    from auth.policies.policy_rules import Permission
+    from auth.private_files.tls import PemPair
+    from auth.users.directory import Directory
     from kernel.api.changes import PutTopic
     from kernel.api.client import Client
     from kernel.api.model import GroupOptions, TopicInfo, TopicOptions
@@ -48,7 +48,7 @@ ORIGIN_MAX: Final = 254
 
 
 class Rights(Protocol):
-    """What one connection's principal may do now (`auth.policy_decisions.Access`)."""
+    """What one connection's principal may do now (`auth.policies.policy_decisions.Access`)."""
 
     @property
     def principal(self) -> Principal:

@@ -25,7 +25,7 @@ from adapters.memory import Excess, Share
 from adapters.read_scheduler import scheduler_of
 from adapters.small_reads import SmallReads
 from adapters.tls_server import TlsServer
-from auth.tls import login_of
+from auth.private_files.tls import login_of
 from kernel.common.crowd import Crowd, address_of
 from kernel.common.listening import PlainServer
 

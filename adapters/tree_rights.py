@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from auth.matching import ANY_NAME
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.matching import ANY_NAME
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from kernel.routing.tree_table import is_pattern
 
 if TYPE_CHECKING:
     from adapters.base import Rights
-    from auth.policy_rules import Permission
+    from auth.policies.policy_rules import Permission
     from kernel.api.model import TopicInfo
 
 PUBLISH_TREE: Final = permission(Action.PUBLISH, ResourceKind.TREE)

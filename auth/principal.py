@@ -1,8 +1,8 @@
 """Who acts: a principal is a named identity of one tenant, whatever protocol it came in by.
 
 A principal holds no rights. What it may do is looked up by its name
-(`auth.policy_decisions`), so that a connection that has been open for a week obeys the policy of
-now, not of its login.
+(`auth.policies.policy_decisions`), so that a connection that has been open for a week obeys the
+policy of now, not of its login.
 """
 
 from __future__ import annotations

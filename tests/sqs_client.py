@@ -7,7 +7,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from auth.development import DEVELOPMENT_KEY_ID, DEVELOPMENT_SECRET
+from auth.users.development import DEVELOPMENT_KEY_ID, DEVELOPMENT_SECRET
 
 REGION = "eu-central-1"
 

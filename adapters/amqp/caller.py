@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 from adapters.amqp.errors import ACCESS_REFUSED, AmqpError
 from adapters.amqp.names import amqp_key, resource
 from adapters.tree_rights import ANY_TOPIC
-from auth.policy_rules import ResourceKind, kind_of
+from auth.policies.policy_rules import ResourceKind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from adapters.base import Rights
     from adapters.tree_rights import Needed
-    from auth.policy_rules import Permission
+    from auth.policies.policy_rules import Permission
     from kernel.api.client import Session
 
 

@@ -28,7 +28,7 @@ from adapters.amqp.errors import (
 from adapters.amqp.names import DEFAULT_VIRTUAL_HOST
 from auth.errors import AuthCode, AuthError
 from auth.principal import DEFAULT_TENANT
-from auth.sasl import PlainCredentials, parse_plain
+from auth.sign_in.sasl import PlainCredentials, parse_plain
 
 EXTERNAL: Final = "EXTERNAL"
 MECHANISMS: Final = ("PLAIN", "AMQPLAIN", EXTERNAL)

@@ -35,8 +35,8 @@ from adapters.rocketmq.transport.relay import Relay
 from adapters.rocketmq.transport.telemetry import Streams
 from adapters.rocketmq.transport.waiting import Polls, SharedBatches, SharedChanges
 from adapters.transport import Tasks
-from auth.mqv2 import MqV2Verifier
 from auth.principal import split_login
+from auth.sign_in.mqv2 import MqV2Verifier
 from kernel.common.keyed_lock import KeyedLock
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
     from adapters.base import Holder, Rights, TrafficMeter
     from adapters.moving import ConsumersByKey
-    from auth.directory import Directory
-    from auth.policy_decisions import PolicyBook
-    from auth.records import AccessKey
-    from auth.tls import PemPair
+    from auth.policies.policy_decisions import PolicyBook
+    from auth.private_files.tls import PemPair
+    from auth.users.directory import Directory
+    from auth.users.records import AccessKey
     from kernel.api.client import Client
     from kernel.api.origins import Origins
     from kernel.common.ports import Clock

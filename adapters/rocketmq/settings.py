@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from auth.mqv2 import SKEW_MS_DEFAULT
 from auth.principal import DEFAULT_TENANT, SignInMode
+from auth.sign_in.mqv2 import SKEW_MS_DEFAULT
 from kernel.api.model import Start
 
 _MINUTE_MS: Final = 60_000
@@ -159,7 +159,7 @@ class RocketmqSettings:
 
     sign_in: SignInMode = SignInMode.VERIFY
     sign_in_skew_ms_max: int | None = SKEW_MS_DEFAULT
-    """Window on signed times; None: any. See auth.mqv2."""
+    """Window on signed times; None: any. See auth.sign_in.mqv2."""
     namespaces: Mapping[str, str] = field(default_factory=lambda: {"": DEFAULT_TENANT})
     """Tenant by namespace; a namespace that is not here is its tenant's name."""
     advertised: Mapping[str, str] = field(default_factory=dict)

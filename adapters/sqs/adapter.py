@@ -11,8 +11,8 @@ from adapters.sqs.origin import ORIGIN_BYTE
 
 if TYPE_CHECKING:
     from adapters.base import Adapter, Services
-    from auth.policy_decisions import Access
-    from auth.records import AccessKey
+    from auth.policies.policy_decisions import Access
+    from auth.users.records import AccessKey
     from kernel.api.origins import OriginReader
 
 _ACCOUNT_ID: Final = re.compile(r"[0-9]{12}", re.ASCII)
@@ -23,7 +23,7 @@ def make(services: Services) -> Adapter:
     from adapters.sqs.server import SqsAdapter
     from adapters.sqs.settings import SqsSettings
     from auth.principal import SignInMode
-    from auth.sigv4 import SigV4Verifier
+    from auth.sign_in.sigv4 import SigV4Verifier
 
     entry = services.settings
     directory, policies = services.users.directory, services.users.policies

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from adapters.base import CallMeter
     from adapters.refused import Refused
-    from auth.policy_rules import Permission
+    from auth.policies.policy_rules import Permission
     from kernel.api.client import Client, PublishBatch, Received, ReceiveSpec
     from kernel.api.model import TopicInfo
     from kernel.common.ports import Clock

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from auth.sigv4_form import Refusal, SignatureError
+from auth.sign_in.sigv4_form import Refusal, SignatureError
 from kernel.common.errors import Code, KernelError
 
 from . import error_codes as errors

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from adapters.base import Everyone
-from auth import sigv4
 from auth.errors import AuthError
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT, SignInMode
+from auth.sign_in import sigv4
 
 from . import error_codes as errors
 from . import error_mapping as kernel_errors
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from adapters.base import CallCounter, Rights
-    from auth.records import AccessKey
-    from auth.sigv4 import SigV4Verifier
+    from auth.sign_in.sigv4 import SigV4Verifier
+    from auth.users.records import AccessKey
 
     from .http.request_response import HttpRequest
 
@@ -79,7 +79,8 @@ class Gate:
     def admit(self, request: HttpRequest, now_s: int) -> Caller:
         """Who sent a request; `now_s`: seconds since 1970.
 
-        Raises SqsError: every refusal of auth.sigv4, and InvalidClientTokenId for an unknown key.
+        Raises SqsError: every refusal of auth.sign_in.sigv4, and InvalidClientTokenId for an
+        unknown key.
         """
         signed = sigv4.HttpRequest(
             request.method, request.raw_path, request.query, request.headers, request.body

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from adapters.base import Holder, ListenerAddress, Rights, TrafficMeter
     from adapters.moving import ConsumersByKey
-    from auth.records import AccessKey
-    from auth.sigv4 import SigV4Verifier
+    from auth.sign_in.sigv4 import SigV4Verifier
+    from auth.users.records import AccessKey
     from kernel.api.client import Client
     from kernel.common.ports import Clock, Random
 

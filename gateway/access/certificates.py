@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from auth.tls import CertificateFiles, open_loopback_certificate, read_pem_pair
+from auth.private_files.tls import CertificateFiles, open_loopback_certificate, read_pem_pair
 
 if TYPE_CHECKING:
     from gateway.config.schema import Settings

@@ -1,7 +1,7 @@
 """Who may sign in: users, keys and policies of the kernel's metadata records, joined with `auth`.
 
     auth/policy/TENANT/NAME    auth/user/TENANT/NAME    auth/key/KEY_ID        (the record's key)
-    MessagePack of an `auth.records` record                                    (its value)
+    MessagePack of an `auth.users.records` record                                    (its value)
 
 A name is percent-encoded in a key, so that a slash in it parts nothing. The `AuthStore` is this
 process's copy: filled at start, then changed only by what the kernel has committed, in its order,
@@ -17,12 +17,12 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from auth.directory import Directory
 from auth.errors import AuthCode, AuthError
-from auth.passwords import PasswordChecker
-from auth.policy_decisions import Access, PolicyBook
+from auth.password_checks.passwords import PasswordChecker
+from auth.policies.policy_decisions import Access, PolicyBook
 from auth.principal import split_login
-from auth.records import (
+from auth.users.directory import Directory
+from auth.users.records import (
     AccessKey,
     Alter,
     Change,
@@ -34,13 +34,13 @@ from auth.records import (
     RemoveUser,
     User,
 )
-from auth.store import AuthStore
+from auth.users.store import AuthStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from auth.development import Development
-    from auth.passwords import CheckStatistics
+    from auth.password_checks.passwords import CheckStatistics
+    from auth.users.development import Development
     from kernel.api.client import Client
     from kernel.common.ports import Clock
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from adapters.base import Adapter, Holder
-    from auth.policy_decisions import Generation
+    from auth.policies.policy_decisions import Generation
 
 LOOK_S: Final = 0.2
 """How often the generation is looked at: one comparison. A tenth of the 2 s that are promised."""

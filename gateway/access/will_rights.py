@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 
 if TYPE_CHECKING:
     from gateway.access.identity import UserRecords

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from adapters.base import Adapter, Declaration
-    from auth.tokens import AdminToken
+    from auth.private_files.tokens import AdminToken
     from gateway.access.identity import Identity
     from gateway.admin.resources.declared_shapes import DeclaredShapes
     from gateway.admin.resources.principals import Principals

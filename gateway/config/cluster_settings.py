@@ -14,8 +14,8 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from auth.errors import AuthCode, AuthError
-from auth.files import read_private
-from auth.tls import CertificateFiles, client_context, server_context
+from auth.private_files.files import read_private
+from auth.private_files.tls import CertificateFiles, client_context, server_context
 from gateway.config.schema import NODE_NUMBER_MAX
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from auth.development import is_loopback
 from auth.principal import SignInMode
+from auth.users.development import is_loopback
 from gateway.config.path import spell
 
 if TYPE_CHECKING:

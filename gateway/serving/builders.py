@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import gateway
 from adapters.base import ListenerAddress, Services
-from auth.tls import read_pem_pair, server_context
+from auth.private_files.tls import read_pem_pair, server_context
 from gateway.config.tenants import names_in
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter, Declaration
     from adapters.memory import GatewayMemory
-    from auth.tls import CertificateFiles
+    from auth.private_files.tls import CertificateFiles
     from gateway.access.identity import Identity
     from gateway.access.tls_failures import TlsFailures
     from gateway.config.schema import Protocol, Tenant

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from adapters.memory import GatewayMemory
-from auth.development import ReachableListener as Reachable
-from auth.development import development_principals, startup_check
-from auth.sealed import open_key_ring
+from auth.private_files.sealed import open_key_ring
+from auth.users.development import ReachableListener as Reachable
+from auth.users.development import development_principals, startup_check
 from gateway.access.certificates import certificate_of
 from gateway.access.identity import Identity, UserRecords
 from gateway.access.rights_watch import RightsWatch
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from adapters.base import Adapter
-    from auth.passwords import CheckStatistics
-    from auth.tls import CertificateFiles
-    from auth.tokens import AdminToken
+    from auth.password_checks.passwords import CheckStatistics
+    from auth.private_files.tls import CertificateFiles
+    from auth.private_files.tokens import AdminToken
     from gateway.admin.health import HealthRoutes
     from gateway.config.schema import Listener, Protocol, Settings
     from gateway.reporting.node_metering import NodeMetering

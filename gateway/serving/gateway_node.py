@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from auth.files import read_or_create_private
-from auth.tokens import open_admin_token
+from auth.private_files.files import read_or_create_private
+from auth.private_files.tokens import open_admin_token
 from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway
 from gateway.admin.app import build_waiting_app
@@ -52,7 +52,7 @@ from kernel.store.drivers.system import SystemRandom
 from kernel.store.raft_groups.peer_links import new_nonce
 
 if TYPE_CHECKING:
-    from auth.tokens import AdminToken
+    from auth.private_files.tokens import AdminToken
     from gateway.config.schema import Settings
     from kernel.remote.client import ClusterClient
 

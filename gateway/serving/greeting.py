@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import gateway
 from adapters.base import WEIR, LoginKind
-from auth.development import (
+from auth.users.development import (
     DEVELOPMENT_KEY_ID,
     DEVELOPMENT_PASSWORD,
     DEVELOPMENT_SECRET,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from auth.tokens import open_admin_token
+from auth.private_files.tokens import open_admin_token
 from gateway.access.will_rights import WillRights
 from gateway.admin.health import HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.metrics.store_metrics import StoreFigures, damage_check, disk_check

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 import gateway
 from auth.errors import AuthCode, AuthError
-from auth.tokens import open_admin_token
+from auth.private_files.tokens import open_admin_token
 from gateway.access.identity import UserRecords
 from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway

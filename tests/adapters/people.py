@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from auth.errors import AuthCode, AuthError
-from auth.policy_decisions import Access, PolicyBook
+from auth.policies.policy_decisions import Access, PolicyBook
 from auth.principal import split_login
-from auth.records import Alter, Create
+from auth.users.records import Alter, Create
 from tests.auth.makers import apply, directory_of, policy, user
 
 PASSWORD = b"secret"

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.memory import GatewayMemory
 from adapters.tls_server import HANDSHAKE_BYTES, TlsServer
-from auth.tls import CertificateFiles, server_context
+from auth.private_files.tls import CertificateFiles, server_context
 from kernel.store.drivers.system import SystemClock
 from tests.certificates import Authority
 

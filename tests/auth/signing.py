@@ -1,4 +1,4 @@
-"""Requests signed by botocore's own signer, or by hand, for the tests of auth.sigv4."""
+"""Requests signed by botocore's own signer, or by hand, for the tests of auth.sign_in.sigv4."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest
 from botocore.credentials import Credentials
 
-from auth.directory import Directory
 from auth.principal import SignInMode
-from auth.sigv4 import (
+from auth.sign_in.sigv4 import (
     HttpRequest,
     SignedIdentity,
     SigV4Verifier,
 )
-from auth.sigv4_form import Refusal, SignatureError
+from auth.sign_in.sigv4_form import Refusal, SignatureError
+from auth.users.directory import Directory
 
 from .makers import access_key, directory_of, user
 

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from auth.development import (
+from auth.password_checks.passwords import (
+    LANES,
+    MEMORY_COST_KIB,
+    TIME_COST,
+    hash_password,
+    verify_password,
+)
+from auth.users.development import (
     ADMIN_PASSWORD_CHARACTERS_MIN,
     ADMIN_PASSWORD_VARIABLE,
     DEVELOPMENT_PASSWORD,
@@ -12,9 +19,8 @@ from auth.development import (
     is_loopback,
     startup_check,
 )
-from auth.passwords import LANES, MEMORY_COST_KIB, TIME_COST, hash_password, verify_password
-from auth.records import Create
-from auth.store import AuthStore
+from auth.users.records import Create
+from auth.users.store import AuthStore
 
 LOOPBACK = [ReachableListener("amqp", "127.0.0.1", 5672), ReachableListener("sqs", "::1", 9324)]
 REACHABLE = [*LOOPBACK, ReachableListener("mqtt", "0.0.0.0", 1883)]

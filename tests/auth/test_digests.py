@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from auth.digests import RIGHT_TTL_MS, WRONG_TTL_MS, DigestMemory
+from auth.password_checks.digests import RIGHT_TTL_MS, WRONG_TTL_MS, DigestMemory
 
 KEY = bytes(32)
 

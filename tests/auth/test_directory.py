@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from auth.development import DEVELOPMENT_SECRET, ReachableListener, development_principals
-from auth.directory import Directory, secret_context
 from auth.errors import AuthCode, AuthError
-from auth.policy_decisions import PolicyBook
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_decisions import PolicyBook
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from auth.principal import Principal, PrincipalKind
-from auth.records import AccessKey, RemoveUser
-from auth.store import AuthStore
+from auth.users.development import DEVELOPMENT_SECRET, ReachableListener, development_principals
+from auth.users.directory import Directory, secret_context
+from auth.users.records import AccessKey, RemoveUser
+from auth.users.store import AuthStore
 
 from .makers import RING, access_key, apply, replace_user, store_of, user
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from auth.errors import AuthCode, AuthError
-from auth.fair_queue import SUSPECT_TURNS, FairQueue
-from auth.guessing import (
+from auth.password_checks.fair_queue import SUSPECT_TURNS, FairQueue
+from auth.password_checks.guessing import (
     DELAY_MS_FIRST,
     DELAY_MS_MAX,
     FREE,
@@ -21,7 +21,7 @@ from auth.guessing import (
 from tests.auth.test_passwords import Clock, Counting, checker_of
 
 if TYPE_CHECKING:
-    from auth.passwords import PasswordChecker
+    from auth.password_checks.passwords import PasswordChecker
 
 THERE = "192.0.2.7:1234"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from auth.matching import NamePattern, TreeFilter, Values, compile_resource
-from auth.policy_rules import Resource, ResourceKind
+from auth.policies.matching import NamePattern, TreeFilter, Values, compile_resource
+from auth.policies.policy_rules import Resource, ResourceKind
 
 NOBODY = Values("nobody")
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rocketmq.v5.util.signature import Signature
 
-from auth.directory import Directory
 from auth.errors import AuthCode, AuthError
-from auth.mqv2 import HEADER_CHARACTERS_MAX, SKEW_MS_MIN, MqV2Verifier
 from auth.principal import SignInMode
-from auth.records import Alter, RemoveAccessKey
+from auth.sign_in.mqv2 import HEADER_CHARACTERS_MAX, SKEW_MS_MIN, MqV2Verifier
+from auth.users.directory import Directory
+from auth.users.records import Alter, RemoveAccessKey
 
 from .makers import access_key, apply, directory_of, user
 
@@ -146,7 +146,7 @@ def test_a_renewed_or_removed_key_is_effective_at_once() -> None:
 
 
 def test_the_number_of_prepared_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auth.mqv2.KEYS_CACHED_MAX", 2)
+    monkeypatch.setattr("auth.sign_in.mqv2.KEYS_CACHED_MAX", 2)
     _, directory = directory_of(
         user("alice"), *(access_key(f"AK{n}", "alice", b"hush-hush") for n in range(5))
     )

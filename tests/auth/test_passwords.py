@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from auth.errors import AuthCode, AuthError
-from auth.passwords import (
+from auth.password_checks.passwords import (
     LANES,
     MEMORY_COST_KIB,
     PASSWORD_BYTES_MAX,
@@ -18,7 +18,7 @@ from auth.passwords import (
     verify_password,
     worker_count,
 )
-from auth.records import password_hash_fault
+from auth.users.records import password_hash_fault
 
 Verify = Callable[[str, bytes], bool]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.errors import AuthCode, AuthError
-from auth.policy_rules import (
+from auth.policies.policy_rules import (
     PATTERN_BYTES_MAX,
     PERMISSION_COUNT,
     RESOURCES_PER_RULE_MAX,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.errors import AuthCode, AuthError
-from auth.sasl import MESSAGE_BYTES_MAX, PlainCredentials, parse_plain
+from auth.sign_in.sasl import MESSAGE_BYTES_MAX, PlainCredentials, parse_plain
 
 
 @pytest.mark.parametrize(

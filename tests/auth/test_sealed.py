@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.errors import AuthCode, AuthError
-from auth.files import FILE_BYTES_MAX, create_private, read_private
-from auth.sealed import KEYS_MAX, SECRET_BYTES_MAX, KeyRing, open_key_ring
+from auth.private_files.files import FILE_BYTES_MAX, create_private, read_private
+from auth.private_files.sealed import KEYS_MAX, SECRET_BYTES_MAX, KeyRing, open_key_ring
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 RING = KeyRing({0xAABBCCDD: OLD})
@@ -112,7 +112,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
         fields[4] = owner + 4_000
         return os.stat_result(fields)
 
-    monkeypatch.setattr("auth.files.os.fstat", foreign)
+    monkeypatch.setattr("auth.private_files.files.os.fstat", foreign)
     with pytest.raises(AuthError) as caught:
         read_private(path)
     assert caught.value.code is AuthCode.UNSAFE_FILE
@@ -137,7 +137,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("auth.files.os.fsync", fail)
+    monkeypatch.setattr("auth.private_files.files.os.fsync", fail)
     with pytest.raises(OSError, match="No space"):
         open_key_ring(tmp_path / "k")
     assert os.listdir(tmp_path) == []

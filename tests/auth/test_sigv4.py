@@ -15,10 +15,10 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auth.sigv4 import (
+from auth.sign_in.sigv4 import (
     HttpRequest,
 )
-from auth.sigv4_form import Refusal, SignatureError
+from auth.sign_in.sigv4_form import Refusal, SignatureError
 
 from .signing import (
     BODY,

@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 
 from auth.principal import SignInMode
-from auth.sigv4 import (
+from auth.sign_in.sigv4 import (
     DEFAULT_REGION,
     SKEW_S_MAX,
     TRUSTED_HOSTS_MAX,
     HttpRequest,
     SignedIdentity,
 )
-from auth.sigv4_form import QUERY_PAIRS_MAX, Refusal, SignatureError
+from auth.sign_in.sigv4_form import QUERY_PAIRS_MAX, Refusal, SignatureError
 
 from .signing import (
     DIRECTORY,
@@ -159,8 +159,8 @@ def test_identify_believes_what_a_request_says_and_off_takes_only_the_region() -
 def test_what_is_kept_is_bounded_and_only_of_verified_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("auth.sigv4.SIGNERS_MAX", 3)
-    monkeypatch.setattr("auth.sigv4.CLAIMS_MAX", 3)
+    monkeypatch.setattr("auth.sign_in.sigv4.SIGNERS_MAX", 3)
+    monkeypatch.setattr("auth.sign_in.sigv4.CLAIMS_MAX", 3)
     check = verifier()
     for number in range(10):
         with pytest.raises(SignatureError):

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.records import Alter, RemoveAccessKey
-from auth.sigv4 import (
+from auth.sign_in.sigv4 import (
     SKEW_S_MAX,
     HttpRequest,
 )
-from auth.sigv4_form import Refusal, SignatureError
+from auth.sign_in.sigv4_form import Refusal, SignatureError
+from auth.users.records import Alter, RemoveAccessKey
 
 from .makers import access_key, apply, directory_of, replace_user, user
 from .signing import (

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import auth.store as store_module
+import auth.users.store as store_module
 from auth.errors import AuthCode, AuthError
-from auth.policy_rules import parse_rule
-from auth.records import (
+from auth.policies.policy_rules import parse_rule
+from auth.users.records import (
     MEMORY_COST_KIB_MAX,
     POLICIES_PER_USER_MAX,
     RULES_PER_POLICY_MAX,
@@ -26,7 +26,7 @@ from auth.records import (
     encode_change,
     password_hash_fault,
 )
-from auth.store import ACCESS_KEYS_PER_USER_MAX, AuthStore
+from auth.users.store import ACCESS_KEYS_PER_USER_MAX, AuthStore
 
 from .makers import access_key, apply, policy, store_of, user
 

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from auth.errors import AuthCode, AuthError
-from auth.tls import (
+from auth.private_files.tls import (
     LIFETIME,
     RENEW_BEFORE,
     CertificateFiles,

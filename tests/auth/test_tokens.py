@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from auth.errors import AuthCode, AuthError
-from auth.files import create_private
-from auth.tokens import TOKEN_FILE, open_admin_token, read_admin_token
+from auth.private_files.files import create_private
+from auth.private_files.tokens import TOKEN_FILE, open_admin_token, read_admin_token
 
 
 def test_the_token_is_made_once_private_and_kept(tmp_path: Path) -> None:

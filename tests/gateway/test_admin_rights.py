@@ -13,13 +13,13 @@ from prometheus_client.registry import Collector
 from starlette.routing import Mount, Route
 
 import gateway.admin.resources.users
-from auth.directory import Directory
 from auth.errors import AuthCode, AuthError
-from auth.policy_decisions import PolicyBook
-from auth.policy_rules import parse_rule
+from auth.policies.policy_decisions import PolicyBook
+from auth.policies.policy_rules import parse_rule
 from auth.principal import split_login
-from auth.records import AccessKey, Create, Policy, Record, User
-from auth.store import AuthStore
+from auth.users.directory import Directory
+from auth.users.records import AccessKey, Create, Policy, Record, User
+from auth.users.store import AuthStore
 from gateway.admin.app import AdminParts, StoreParts, build_app, build_store_app, build_waiting_app
 from gateway.admin.health import HealthRoutes
 from gateway.admin.http.callers import RIGHTS, Right
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message
 
-    from auth.policy_decisions import Access
+    from auth.policies.policy_decisions import Access
 
 NODE, TENANT, SOME, OPEN = Right.NODE, Right.TENANT, Right.SOME, Right.OPEN
 

@@ -16,7 +16,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from auth.guessing import FREE
+from auth.password_checks.guessing import FREE
 
 if TYPE_CHECKING:
     from tests.gateway.serving import Process

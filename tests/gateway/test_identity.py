@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from auth.errors import AuthCode, AuthError
-from auth.policy_rules import parse_rule
-from auth.records import AccessKey, Policy, Record, User
+from auth.policies.policy_rules import parse_rule
+from auth.users.records import AccessKey, Policy, Record, User
 from gateway.access.identity import Identity, decode_record, encode_record, key_of
 from gateway.admin.resources.principals import Principals
 from kernel.common.errors import Code, KernelError

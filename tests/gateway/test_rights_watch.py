@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from auth.directory import Directory
-from auth.policy_decisions import PolicyBook
-from auth.policy_rules import Action, ResourceKind, parse_rule, permission
+from auth.policies.policy_decisions import PolicyBook
+from auth.policies.policy_rules import Action, ResourceKind, parse_rule, permission
 from auth.principal import Principal
-from auth.records import Create, Policy, User
-from auth.store import AuthStore
+from auth.users.directory import Directory
+from auth.users.records import Create, Policy, User
+from auth.users.store import AuthStore
 from gateway.access.rights_watch import LOOK_S, SLICE_S, RightsWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from auth.policy_decisions import Access
+    from auth.policies.policy_decisions import Access
 
 IDLE = 100_000
 CONSUME_TREE = permission(Action.CONSUME, ResourceKind.TREE)

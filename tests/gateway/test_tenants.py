@@ -19,8 +19,8 @@ import pytest
 from starlette.requests import Request
 
 import gateway.cli
-from auth.records import Create, User
-from auth.store import AuthStore
+from auth.users.records import Create, User
+from auth.users.store import AuthStore
 from gateway.admin.http.callers import OPERATOR, set_caller
 from gateway.admin.resources.tenants import KnownTenants
 from kernel.common.errors import Code, KernelError

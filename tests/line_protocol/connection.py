@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from adapters.base import RECHECK_STEP
 from auth.errors import AuthError
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from kernel.api.client import ConsumerSpec, Settlement
 from kernel.api.message import Flag, Message, encode, split
 from kernel.api.model import DEFAULT_GROUP
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from adapters.base import DeliveryCounter, Rights, Services
-    from auth.policy_rules import Permission
+    from auth.policies.policy_rules import Permission
     from kernel.api.client import Consumer, Deliveries, PublishBatch, Session
     from kernel.api.model import TopicInfo
 

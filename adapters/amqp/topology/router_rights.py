@@ -33,7 +33,7 @@ from adapters.tree_rights import (
     into_topic,
     out_of_topic,
 )
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from kernel.api.model import TOPICS_ROUTER, Match
 
 if TYPE_CHECKING:

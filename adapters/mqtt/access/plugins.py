@@ -19,7 +19,7 @@ import structlog
 import yaml
 
 from auth.errors import AuthCode, AuthError
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT, Principal, PrincipalKind
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from amqtt.session import Session as AmqttSession
 
     from adapters.mqtt.environment import Login
-    from auth.policy_rules import Permission
+    from auth.policies.policy_rules import Permission
 
 DECISIONS_MAX: Final = 256
 """Topics whose decision a connection remembers; a full table starts anew."""

@@ -23,7 +23,7 @@ from adapters.tree_rights import (
     allowed,
     out_of_topic,
 )
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 
 if TYPE_CHECKING:
     from adapters.base import Rights

@@ -19,7 +19,7 @@ from adapters.mqtt.codec.packet_types import MQTT_5, RETAIN_BIT
 from adapters.mqtt.codec.properties import hop_properties
 from adapters.mqtt.counters import Counters
 from adapters.mqtt.subscriptions.subscription import Way, combined
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

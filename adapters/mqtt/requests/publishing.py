@@ -20,7 +20,7 @@ from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.delivery import notes
 from adapters.mqtt.delivery.system_topics import state_of
 from adapters.mqtt.messages.stored import head_of, ttl_of
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import Code, KernelError
 

@@ -3,7 +3,7 @@
     x-mq-client-id     required: leases are renewed by it
     x-mq-namespace     see names
     x-mq-language      HTTP and NODE_JS are the Node client, which is told other settings
-    authorization, x-mq-date-time     see auth.mqv2
+    authorization, x-mq-date-time     see auth.sign_in.mqv2
 
 Three modes (`auth.principal.SignInMode`): verify; identify, which believes the access key named but
 must know it; off, in which everyone is nobody in particular and may do everything. Clients sign a
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from adapters.base import Everyone
 from adapters.tree_rights import allowed, into_topic, out_of_topic
 from auth.errors import AuthError
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT, SignInMode, split_login
 
 from .. import errors
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from adapters.base import CallCounter, Rights
-    from auth.mqv2 import MqV2Verifier
-    from auth.records import AccessKey
+    from auth.sign_in.mqv2 import MqV2Verifier
+    from auth.users.records import AccessKey
     from kernel.api.model import TopicInfo
 
     from ..codec.stubs import Resource

@@ -28,7 +28,7 @@ from ..settings import QUEUES_KEPT_MAX
 from .ready_queue import Queue
 
 if TYPE_CHECKING:
-    from auth.policy_rules import Permission
+    from auth.policies.policy_rules import Permission
     from kernel.api.client import Client
 
     from ..environment import Context

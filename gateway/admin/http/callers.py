@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.routing import Route
 
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT
 from kernel.common.errors import Code, KernelError
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Scope
 
-    from auth.policy_decisions import Access
+    from auth.policies.policy_decisions import Access
 
 ADMINISTER_NODE: Final = permission(Action.ADMINISTER, ResourceKind.NODE)
 RESOURCE: Final = "admin"

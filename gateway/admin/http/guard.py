@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from auth.development import is_loopback
 from auth.errors import AuthCode, AuthError
+from auth.users.development import is_loopback
 from gateway.admin.http.callers import OPERATOR, Caller, set_caller
 from gateway.admin.http.errors import answer_to, error_answer
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from auth.tokens import AdminToken
+    from auth.private_files.tokens import AdminToken
     from gateway.access.identity import Identity
     from gateway.config.schema import Listener
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from auth.tls import server_context
+from auth.private_files.tls import server_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from auth.tls import CertificateFiles
+    from auth.private_files.tls import CertificateFiles
     from gateway.config.schema import Listener
 
 CONNECTIONS_MAX = 256

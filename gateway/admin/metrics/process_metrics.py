@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter
     from adapters.memory import GatewayMemory
-    from auth.passwords import CheckStatistics
+    from auth.password_checks.passwords import CheckStatistics
     from gateway.access.tls_failures import TlsFailures
     from gateway.reporting.node_metering import NodeMetering
 

@@ -1,9 +1,9 @@
 """Changes of users, access keys and policies: checked by the rules of `auth`, stored by the kernel.
 
 A change is rehearsed on a small store that holds just the records it touches, so that the rules
-stand in `auth.store` alone; then it becomes one metadata record, written only if that record still
-has the version it was checked against. One change at a time: nothing that a check relied on goes
-before the record is written.
+stand in `auth.users.store` alone; then it becomes one metadata record, written only if that record
+still has the version it was checked against. One change at a time: nothing that a check relied on
+goes before the record is written.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from auth.development import ADMIN_PASSWORD_VARIABLE, first_administrator
-from auth.directory import secret_context
 from auth.errors import AuthCode, AuthError
-from auth.passwords import hash_password
-from auth.policy_rules import parse_rule
-from auth.records import AccessKey, Alter, Create, Policy, Record, User
-from auth.store import POLICIES_PER_TENANT_MAX, USERS_MAX, AuthStore
+from auth.password_checks.passwords import hash_password
+from auth.policies.policy_rules import parse_rule
+from auth.users.development import ADMIN_PASSWORD_VARIABLE, first_administrator
+from auth.users.directory import secret_context
+from auth.users.records import AccessKey, Alter, Create, Policy, Record, User
+from auth.users.store import POLICIES_PER_TENANT_MAX, USERS_MAX, AuthStore
 from gateway.access.identity import encode_record, key_of
 from gateway.admin.resources.tenants import of_tenant
 from kernel.api.client import PutRecord
@@ -30,7 +30,7 @@ from kernel.common.errors import Code, KernelError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from auth.sealed import KeyRing
+    from auth.private_files.sealed import KeyRing
     from kernel.api.client import Client
     from kernel.common.ports import Clock, Random
 

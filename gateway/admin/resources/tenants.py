@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from adapters.base import TenantWord
-    from auth.store import AuthStore
+    from auth.users.store import AuthStore
     from gateway.admin.http.callers import Caller
     from gateway.config.schema import Tenant
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from starlette.routing import Route
 
-from auth.built_in import BUILT_IN_POLICIES, built_in_policy
-from auth.store import POLICIES_PER_TENANT_MAX, USERS_MAX
+from auth.policies.built_in import BUILT_IN_POLICIES, built_in_policy
+from auth.users.store import POLICIES_PER_TENANT_MAX, USERS_MAX
 from gateway.admin.http.callers import TAKES_NODE, caller_of
 from gateway.admin.http.requests import answer, nothing, page_of, path_name, read_body
 from gateway.admin.resources.principals import OWN_POLICIES_MAX, OWN_USERS_MAX
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from auth.records import AccessKey, Policy, User
+    from auth.users.records import AccessKey, Policy, User
     from gateway.admin.resources.principals import Principals
     from gateway.admin.resources.tenants import KnownTenants
 
@@ -97,7 +97,7 @@ class KeyList(Struct, frozen=True):
 
 
 class PolicyRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rules as `auth.policy_rules` reads them, such as `allow publish topic:orders-*`."""
+    """Rules as `auth.policies.policy_rules` reads them, such as `allow publish topic:orders-*`."""
 
     rules: list[str]
 

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from auth.development import is_loopback
 from auth.errors import AuthError
 from auth.principal import split_login
-from auth.tokens import read_admin_token
+from auth.private_files.tokens import read_admin_token
+from auth.users.development import is_loopback
 from gateway.access.certificates import ADMIN_CERTIFICATE
 from gateway.admin.address import read_address
 from gateway.commands.common.output import CommandError, ExitCode

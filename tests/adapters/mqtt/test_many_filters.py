@@ -35,7 +35,7 @@ from adapters.mqtt.limits import TURN_BYTES
 from adapters.mqtt.subscriptions import filter_table
 from adapters.mqtt.subscriptions.filter_table import FilterTable
 from adapters.mqtt.subscriptions.subscription import Options, Subscribed, Way, overlaps
-from auth.policy_rules import Action, ResourceKind, permission
+from auth.policies.policy_rules import Action, ResourceKind, permission
 from kernel.api.client import Client
 from tests.adapters.mqtt.broker import Broker, WireClient, serving, serving_over
 from tests.kernel.remote import cluster

@@ -36,7 +36,7 @@ from adapters.rocketmq.messages.topic_types import declared
 from adapters.rocketmq.server import RocketmqAdapter
 from adapters.rocketmq.settings import RocketmqSettings
 from adapters.rocketmq.topics.routes import place_of
-from auth.policy_decisions import PolicyBook
+from auth.policies.policy_decisions import PolicyBook
 from auth.principal import SignInMode
 from kernel.api.client import PutTopic
 from kernel.api.model import GroupOptions, HalfOptions, TopicKind, TopicOptions

@@ -30,7 +30,7 @@ from adapters.rocketmq.messages.topic_types import declared
 from adapters.rocketmq.server import GrpcListener, RocketmqAdapter
 from adapters.rocketmq.services.messaging_service import SERVICE
 from adapters.rocketmq.settings import RocketmqSettings
-from auth.policy_decisions import PolicyBook
+from auth.policies.policy_decisions import PolicyBook
 from kernel.api.client import Client, PutTopic
 from kernel.api.model import GroupOptions, TopicInfo, TopicKind, TopicOptions, TopicStatistics
 from kernel.in_process.opening import LocalStore

@@ -23,8 +23,8 @@ from adapters.rocketmq.settings import (
     RocketmqSettings,
 )
 from adapters.rocketmq.transport.telemetry import Streams
-from auth.mqv2 import SKEW_MS_DEFAULT
 from auth.principal import SignInMode
+from auth.sign_in.mqv2 import SKEW_MS_DEFAULT
 from tests.adapters.heard_consumers import HeardConsumers
 from tests.adapters.rocketmq.support import (
     Broker,

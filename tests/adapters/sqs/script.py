@@ -21,7 +21,7 @@ from adapters.sqs.connection import HttpConnection
 from adapters.sqs.server import SqsAdapter
 from adapters.sqs.settings import SqsSettings
 from auth.principal import SignInMode
-from auth.sigv4 import SigV4Verifier
+from auth.sign_in.sigv4 import SigV4Verifier
 from tests.adapters.in_process import directory
 from tests.adapters.session_script import LISTENER, SessionScript, shown
 from tests.simulator.world import World

@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 from adapters.base import ListenerAddress
 from adapters.sqs.server import SqsAdapter
 from adapters.sqs.settings import SqsSettings
-from auth.policy_decisions import PolicyBook
-from auth.records import AccessKey
-from auth.sigv4 import SigV4Verifier
+from auth.policies.policy_decisions import PolicyBook
+from auth.sign_in.sigv4 import SigV4Verifier
+from auth.users.records import AccessKey
 from kernel.api.client import Client
 from kernel.in_process.opening import LocalStore
 from kernel.store.drivers.system import SystemRandom

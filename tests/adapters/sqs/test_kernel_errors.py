@@ -6,7 +6,7 @@ from adapters.sqs import error_codes as errors
 from adapters.sqs import error_mapping as kernel_errors
 from adapters.sqs.error_mapping import KERNEL_KINDS, SIGNATURE_KINDS
 from auth.errors import AuthCode, AuthError
-from auth.sigv4_form import Refusal, SignatureError
+from auth.sign_in.sigv4_form import Refusal, SignatureError
 from kernel.common.errors import Code, Fault, KernelError
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.tls import CertificateFiles, client_context, server_context
+from auth.private_files.tls import CertificateFiles, client_context, server_context
 from kernel.common.errors import KernelError
 from kernel.common.listening import ListeningSockets
 from kernel.rpc import link

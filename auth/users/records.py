@@ -12,9 +12,9 @@ import re
 import argon2
 import msgspec
 
-from .errors import AuthCode, AuthError
-from .policy_rules import Rule, rule_fault
-from .principal import name_fault
+from ..errors import AuthCode, AuthError
+from ..policies.policy_rules import Rule, rule_fault
+from ..principal import name_fault
 
 POLICIES_PER_USER_MAX = 8
 RULES_PER_POLICY_MAX = 64

@@ -6,9 +6,10 @@ Rules:
 - The store never touches a disk. It takes changes (`records.Change`) and gives records; a
   snapshot is its records in `records()` order, restored by `restore`.
 - `generation` rises whenever someone's rights may have changed. Whoever caches a decision
-  compares it (auth.policy_decisions), so that a removed right ends with the next message, and
-  everyone who is connected is looked at anew (gateway.access.rights_watch). So it does not rise
-  for what nobody has yet: a new user, key or policy. A fleet that is being set up disturbs nobody.
+  compares it (auth.policies.policy_decisions), so that a removed right ends with the next message,
+  and everyone who is connected is looked at anew (gateway.access.rights_watch). So it does not
+  rise for what nobody has yet: a new user, key or policy. A fleet that is being set up disturbs
+  nobody.
 
 Not thread-safe: it belongs to the event loop.
 """
@@ -20,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .built_in import BUILT_IN_POLICIES
-from .errors import AuthCode, AuthError
+from ..errors import AuthCode, AuthError
+from ..policies.built_in import BUILT_IN_POLICIES
 from .records import (
     AccessKey,
     Alter,

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from .errors import AuthCode, AuthError
+from ..errors import AuthCode, AuthError
 from .files import create_private, read_private, replace_private
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from .errors import AuthCode, AuthError
+from ..errors import AuthCode, AuthError
 from .files import read_or_create_private
 
 if TYPE_CHECKING:

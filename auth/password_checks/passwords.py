@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import argon2
 
+from ..errors import AuthCode, AuthError
 from .digests import DIGEST_KEY_BYTES, DigestMemory
-from .errors import AuthCode, AuthError
 from .fair_queue import FairQueue
 from .guessing import Guesses, source_of
 

@@ -5,7 +5,7 @@
     text = AWS4-HMAC-SHA256, timestamp, scope and SHA-256(canonical request), joined by LF
     signature = hex(HMAC(signing key, text))
 
-The forms of its parts are in auth.sigv4_form.
+The forms of its parts are in auth.sign_in.sigv4_form.
 
 Rules:
 - Signed must be: host, the date, and every `x-amz-` header that is there; else someone on the
@@ -32,7 +32,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from .principal import SignInMode
+from ..principal import SignInMode
 from .sigv4_form import (
     ALGORITHM,
     Claim,
@@ -50,7 +50,7 @@ from .sigv4_form import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from .records import AccessKey
+    from ..users.records import AccessKey
 
 SKEW_S_MAX = 900
 """What AWS allows between the clocks of client and server."""
@@ -125,7 +125,7 @@ class SigV4Verifier:
         allow_unsigned_payload: bool = False,
         trusted_hosts: Sequence[str] = (),
     ) -> None:
-        """`find_key` gives keys that may sign now; `secret_of` their secret (auth.directory).
+        """`find_key` gives keys that may sign now; `secret_of` their secret (auth.users.directory).
 
         `trusted_hosts`: values of Host that clients may have signed instead of the one that
         arrives, at most TRUSTED_HOSTS_MAX (ValueError).

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from .errors import AuthCode, AuthError
+from ..errors import AuthCode, AuthError
 
 ALGORITHM = b"AWS4-HMAC-SHA256"
 EXPIRES_S_MAX = 604_800

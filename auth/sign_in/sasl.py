@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .errors import AuthCode, AuthError
+from ..errors import AuthCode, AuthError
 
 MESSAGE_BYTES_MAX = 65_536
 """What AMQP lets a client send before the frame size is agreed, filled by long tokens."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .built_in import ADMINISTRATOR_POLICY, built_in_policy
-from .principal import Principal, PrincipalKind
+from ..policies.built_in import ADMINISTRATOR_POLICY, built_in_policy
+from ..principal import Principal, PrincipalKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,9 @@ class Directory:
         unseal: Callable[[bytes, bytes], bytes],
         development: Development | None = None,
     ) -> None:
-        """`unseal(envelope, context)` opens a sealed secret: `KeyRing.unseal` (auth.sealed)."""
+        """`unseal(envelope, context)` opens a sealed secret: `KeyRing.unseal` of
+        auth.private_files.sealed.
+        """
         self._store = store
         self._unseal = unseal
         self._development = development
@@ -85,7 +87,7 @@ class Directory:
             return Principal(user.tenant, user.name, PrincipalKind.DEVELOPMENT)
         return self.principal(key.tenant, key.user)
 
-    # -------------------------------------------------------- rights, for auth.policy_decisions
+    # --------------------------------------------------- rights, for auth.policies.policy_decisions
 
     def generation_source(self) -> AuthStore:
         return self._store

@@ -16,8 +16,8 @@ import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .built_in import ADMINISTRATOR_POLICY, FULL_POLICY
-from .principal import DEFAULT_TENANT
+from ..policies.built_in import ADMINISTRATOR_POLICY, FULL_POLICY
+from ..principal import DEFAULT_TENANT
 from .records import AccessKey, User
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ ADMIN_USER = "admin"
 ADMIN_PASSWORD_CHARACTERS_MIN = 8
 """The least that NIST SP 800-63B accepts of a password that people choose."""
 
-# argon2id of DEVELOPMENT_PASSWORD with the costs of auth.passwords; a test holds the two together.
+# argon2id of DEVELOPMENT_PASSWORD with the costs of auth.password_checks.passwords; a test holds
+# the two together.
 _ARGON2 = (
     "$argon2id$v=19$m=19456,t=2,p=1"
     "$KNMZqn5HKhxP4rvPkPw5Hg$QJ4kRnPIvl7L+BCBROqLjcjLmXPMrArSJBXdo/rZ3v4"

@@ -20,13 +20,13 @@ import re
 from calendar import timegm
 from typing import TYPE_CHECKING
 
-from .errors import AuthCode, AuthError
-from .principal import SignInMode
+from ..errors import AuthCode, AuthError
+from ..principal import SignInMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .records import AccessKey
+    from ..users.records import AccessKey
 
 SKEW_MS_MIN = 14 * 3_600_000
 """Time zones reach from UTC-12 to UTC+14: a narrower window refuses honest clients."""
@@ -57,7 +57,7 @@ class MqV2Verifier:
         mode: SignInMode = SignInMode.VERIFY,
         skew_ms_max: int | None = None,
     ) -> None:
-        """`find_key` and `secret_of` are those of auth.directory.
+        """`find_key` and `secret_of` are those of auth.users.directory.
 
         `skew_ms_max`: None, or at least SKEW_MS_MIN (AuthError INVALID_ARGUMENT otherwise).
         """

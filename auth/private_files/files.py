@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import AuthCode, AuthError
+from ..errors import AuthCode, AuthError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ A rule says who may do what to which names, inside the principal's own tenant:
 In the pattern of a `tree` resource `/`, `+` and `#` mean what they mean in an MQTT topic filter;
 in any other pattern `*` stands for any run of characters. `${username}` and `${clientid}` stand
 for the principal's name and the client id of the connection, always literally: a client id of
-`#` matches the text `#` and never a wildcard (auth.matching says how).
+`#` matches the text `#` and never a wildcard (auth.policies.matching says how).
 
 Connecting with a client id is `consume client:ID`. That kind came later than the others, so it is
 the only one that is allowed where no rule says anything: a principal none of whose allows names it
@@ -36,7 +36,7 @@ from typing import NewType, TypeVar
 
 import msgspec
 
-from .errors import AuthCode, AuthError
+from ..errors import AuthCode, AuthError
 
 PATTERN_BYTES_MAX = 512
 """Longest pattern: twice the longest AMQP name, so that any name fits with wildcards."""

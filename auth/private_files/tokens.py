@@ -15,7 +15,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from .errors import AuthCode, AuthError
+from ..errors import AuthCode, AuthError
 from .files import read_or_create_private, read_private
 
 if TYPE_CHECKING:

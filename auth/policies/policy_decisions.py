@@ -26,6 +26,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
+from ..principal import DEFAULT_TENANT, Principal
 from .matching import Matcher, Values, compile_resource
 from .policy_rules import (
     PERMISSION_COUNT,
@@ -38,12 +39,11 @@ from .policy_rules import (
     kind_of,
     permission,
 )
-from .principal import DEFAULT_TENANT, Principal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .records import Policy
+    from ..users.records import Policy
 
 SHARED_DECISIONS_MAX = 4_096
 """Decisions per rule set and permission: the hot names of a tenant, at most about 1 MB."""
@@ -54,7 +54,7 @@ and a hundred thousand devices are connected."""
 
 
 class Authority(Protocol):
-    """Where rights are looked up (auth.directory)."""
+    """Where rights are looked up (auth.users.directory)."""
 
     def policies_of(
         self, principal: Principal, sign_out: int | None = None, /
