@@ -3,7 +3,8 @@
 Rules: apply is deterministic and never raises for anything a leader may have proposed; what cannot
 be done becomes a result. No clock, randomness, hash order or disk is read here: time is the log
 time that the entry carries. A batch of a client is applied once; a repeat of one that is still
-remembered returns the stored result.
+remembered returns the stored result. A command that this build does not understand, or whose level
+is not on where it stands, ends it: `NotUnderstood`, and the process with it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from ..api.message import HEADER_BYTES, UNIT_BYTES
 from ..api.model import Reason, TopicKind
 from ..api.origins import INTERNAL
 from ..common.errors import Code, KernelError
+from ..common.feature_levels import LATEST, REGISTER, spelled
 from ..common.ids import TOPIC_IDS_PER_TERM, LogIndex, Offset, QueueId, topic_of
 from ..common.limits import RESULTS_KEPT_PER_CLIENT
+from ..log.errors import NotUnderstood
 from ..log.format import entry as entries
 from .applying.clients import ClientTable
 from .applying.definitions import Definitions
@@ -41,6 +44,8 @@ from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 
 _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
+_VERSION = commands.VERSION
+_FIRST_WITH_LEVEL = commands.FIRST_WITH_LEVEL
 
 _STREAM = TopicKind.STREAM
 _SIZE = int(Feature.SIZE)
@@ -65,8 +70,16 @@ each message its offset and, for a duplicate, the uid of the original."""
 class Machine:
     """Applies entries to a `GroupState`."""
 
-    def __init__(self, state: GroupState, retention: Retention, observer: Observer) -> None:
+    def __init__(
+        self,
+        state: GroupState,
+        retention: Retention,
+        observer: Observer,
+        understands: int = LATEST,
+    ) -> None:
+        """`understands`: the level up to which it does (a test's build may be older)."""
         self.state = state
+        self._understands = understands
         self.opened = entries.NOTHING_OPENED
         """The entry that was applied last."""
         self._retention = retention
@@ -82,6 +95,7 @@ class Machine:
             **self._subscribers.commands,
             **Offsets(state, retention, observer).commands,
             Command.LEADER_START: self._leader_start,
+            Command.RAISE_LEVEL: self._raise_level,
             Command.PURGE: self._purge,
             Command.TRIM: self._trim,
             Command.SWEEP: self._sweep,
@@ -98,7 +112,8 @@ class Machine:
 
         Results: ENQUEUE a `Placed` of each run; LEASE the offsets leased; CHANGE whether each
         token was good; PREPARE the number of each half message; control commands what `commands`
-        says, or a KernelError; the rest None.
+        says, or a KernelError; the rest None. Raises NotUnderstood: the state is half of something
+        then, and must not be used any more.
         """
         state = self.state
         state.applied = index
@@ -133,6 +148,8 @@ class Machine:
         results: list[object] = []
         origin = batch.origin
         for kind, version, body in batch.commands:
+            if version != _VERSION or kind >= _FIRST_WITH_LEVEL:
+                self._check(kind, version)
             if kind == _ENQUEUE:
                 results.append(self._enqueue(index, body, origin))
             elif kind == _ACK:
@@ -154,10 +171,51 @@ class Machine:
             elif kind == Command.PREPARE:
                 results.append(self._halves.prepare(index, body, entry, origin))
             else:
-                results.append(self._control[kind](commands.decode_control(kind, body)))
+                results.append(self._control_command(kind, body))
                 if kind == Command.GUARD and results[-1]:
                     break
         return tuple(results)
+
+    def _control_command(self, kind: int, body: bytes) -> object:
+        try:
+            decoded = commands.decode_control(kind, body)
+        except ValueError as error:  # of an unknown type, or bytes that are none
+            raise self._not_understood(f"a command of type {kind} does not read: {error}") from None
+        return self._control[kind](decoded)
+
+    def _check(self, kind: int, version: int) -> None:
+        """Raise NotUnderstood for a command that must not be applied by this build, or here."""
+        level = commands.LEVELS.get((kind, version))
+        if level is None or level > self._understands:
+            what = f"a command of type {kind}, version {version}, which this build does not know"
+            raise self._not_understood(what)
+        if level > self.state.feature_level:
+            name = Command(kind).name
+            what = (
+                f"{name}, version {version}, which takes level {spelled(level)}: it is not on there"
+            )
+            raise self._not_understood(what)
+
+    def _raise_level(self, command: commands.RaiseLevel) -> int:
+        state, level = self.state, command.level
+        if level > self._understands:
+            raise self._not_understood(
+                f"level {level} being turned on, and this build understands {self._understands}"
+            )
+        if level > state.feature_level:
+            if state.feature_level < REGISTER:
+                # What versions were given before is below both.
+                versions = (version for version, _ in state.records.values())
+                state.record_version = max(state.applied, *versions, 0)
+            state.feature_level = level
+        return state.feature_level
+
+    def _not_understood(self, what: str) -> NotUnderstood:
+        state = self.state
+        return NotUnderstood(
+            f"entry {state.applied} of group {state.group} has {what}. A newer Weir has written "
+            "it, or it is damaged: start a newer one, or see `weir doctor`"
+        )
 
     def _changing(self, ident: QueueId) -> QueueState | None:
         """A queue that is about to be changed, if it is there."""

@@ -168,8 +168,7 @@ class ClusterService:
         self._do(_answer(self._put_all(keys, value), reply))
 
     async def _put_all(self, keys: Iterable[str], value: bytes | None) -> None:
-        for key in keys:
-            await self._client.administer(PutRecord(key, value))
+        await self._client.put_records([PutRecord(key, value) for key in keys])
 
     def kept(self) -> set[int]:
         """Groups whose leader stays where an operator has moved it."""

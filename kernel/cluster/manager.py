@@ -34,7 +34,7 @@ from .cluster_admin import ClusterAdmin
 from .cluster_service import ClusterService
 from .leader_balance import Calm
 from .messages import Admit, Goal, StepProgress, Towards
-from .records import PREFIX, Facts, NodeRecord, NodeState, key_of, read
+from .records import PREFIX, Facts, NodeRecord, NodeState, encode, key_of, read
 from .roster import Roster, write_home
 
 LOOK_SECONDS = 0.25
@@ -208,11 +208,11 @@ class Manager:
         waits = waits or await self._all(voter, self._store.groups)
         if waits:
             return waits
+        member = replace(record, state=NodeState.MEMBER, replaces=0)
+        changes = [PutRecord(key_of(record.number), encode(member), version)]
         if record.replaces and record.replaces in self._roster.records:
-            await self._client.administer(PutRecord(key_of(record.replaces), None))
-        await self._cluster_service.put(
-            replace(record, state=NodeState.MEMBER, replaces=0), version
-        )
+            changes.insert(0, PutRecord(key_of(record.replaces), None))
+        await self._client.put_records(changes)
         return ""
 
     async def _leave(self, record: NodeRecord, version: int) -> str:

@@ -4,6 +4,7 @@
 - `errors`: the one tree of errors that the kernel raises
 - `limits`: every bound that is not a setting, with its reason
 - `ports`: clock, randomness and disk, as the kernel asks for them
+- `feature_levels`: what older builds do not understand, and in which order it came
 - `names`: things by (tenant, name), in little memory
 - `placement`: which Raft group defines a thing
 - `keyed_lock`: changes of one thing, one after the other

@@ -21,6 +21,7 @@ from ..api.client import (
     ConsumerSink,
     ConsumerSpec,
     DeleteTopic,
+    PutRecord,
     Received,
     ReceiveSpec,
     Settlement,
@@ -39,7 +40,9 @@ from ..broker.delivery.consumers import DispatchedConsumer
 from ..broker.delivery.dispatcher import Dispatcher
 from ..broker.group_state.state import QueueState, RouterState
 from ..broker.group_state.tree_state import TreeEvent
+from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
+from ..common.feature_levels import REGISTER
 from ..common.ids import (
     MEMORY_FIRST,
     METADATA_GROUP,
@@ -56,8 +59,9 @@ from ..definitions.clearing import Touched
 from ..definitions.definer import Asked
 from ..leader_tasks.leader_tasks import LeaderTasks
 from ..leader_tasks.mover import Mover
-from ..requests.leader import Done, Holder, Identity, Leader
+from ..requests.leader import NO_IDENTITY, Done, Holder, Identity, Leader
 from ..requests.peer_stores import Gone, PeerStores
+from ..requests.proposer import propose_to
 from ..requests.request_pipeline import AGAIN, Attempt, Send
 from ..requests.session import LocalSession
 from ..routing.topology import Topology
@@ -401,6 +405,32 @@ class LocalClient(BaseClient):
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""
         self.dead_letters.outbox_grew(replica)
+
+    async def raise_level(self, level: int) -> int:
+        """Turn on the features of the log up to a level, which every process that belongs here must
+        understand: group 0, which is led here, decides; the groups that are led here have it when
+        this returns, the others within a second. What is on in group 0 then. Raises KernelError.
+        """
+        change = commands.RaiseLevel(level)
+        now = await propose_to(self._store.leader(METADATA_GROUP), change, NO_IDENTITY)
+        assert isinstance(now, int)
+        led = [each for each in self._store.data_groups if self._store.serving(each) is not None]
+        leaders = map(self._store.leader, led)
+        await asyncio.gather(*(propose_to(each, change, NO_IDENTITY) for each in leaders))
+        return now
+
+    async def put_records(self, changes: Sequence[PutRecord]) -> None:
+        """Change several metadata records, at the store that leads group 0: with REGISTER on all of
+        them or none, before one by one. Raises KernelError: ALREADY_EXISTS (one has not the version
+        expected).
+        """
+        made = tuple(commands.PutRecord(each.key, each.value, each.expected) for each in changes)
+        leader = self._store.leader(METADATA_GROUP)
+        if self._store.feature_level >= REGISTER and len(made) > 1:
+            await propose_to(leader, commands.PutRecords(made), NO_IDENTITY)
+            return
+        for each in made:
+            await propose_to(leader, each, NO_IDENTITY)
 
     # --- Metadata ---------------------------------------------------------------------------
 

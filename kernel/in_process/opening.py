@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..api.client import PutRecord
+from ..common.feature_levels import LATEST
 from ..common.ids import RaftGroup
 from ..common.limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
 from ..common.ports import Clock, Disk, Random
@@ -21,7 +22,7 @@ from ..store.node import Store
 from ..store.raft_groups.consensus import Origin, RaftTiming
 from ..store.raft_groups.peers import Peers
 from ..store.recovery.losses import Losses, is_too_much
-from ..store.recovery.recovering import DATA_GROUPS_RECORD, recover
+from ..store.recovery.recovering import DATA_GROUPS_RECORD, Recovered, recover
 from ..store.snapshots.snapshotter import SLICE_RECORDS
 from ..store.snapshots.transfer import SnapshotReceiver, SnapshotSource
 from ..store.space.housekeeper import SPARSE_BYTES_MIN, Housekeeper
@@ -57,6 +58,7 @@ class LocalStore:
             await self.store.unreadable.give_up_all(self.lost)
             return
         if DATA_GROUPS_RECORD not in self.client.records(DATA_GROUPS_RECORD):
+            await self.client.raise_level(self.store.understands)
             count = str(len(self.store.data_groups)).encode()
             await self.client.administer(PutRecord(DATA_GROUPS_RECORD, count))
         self.housekeeper.start()
@@ -96,6 +98,7 @@ def open_store(
     sparse_bytes_min: int = SPARSE_BYTES_MIN,
     slice_records: int = SLICE_RECORDS,
     repair: bool = False,
+    understands: int = LATEST,
 ) -> LocalStore:
     """Recover a data directory and build the store over it; then `await start()`.
 
@@ -105,7 +108,7 @@ def open_store(
     the cluster. `reserve_bytes`: free space below which new messages are refused (default:
     docs/design/storage.md#a-full-disk). `sparse_bytes_min`: a smaller journal is never rewritten.
     `slice_records`: at most so many records of a snapshot are made in one turn of the loop.
-    `repair`: go on without what the disk has lost (`recovering`).
+    `repair`, `understands`: see `recover`; a new store begins with all that is understood on.
     """
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
@@ -120,18 +123,13 @@ def open_store(
         members,
         heals=peers is not None,
         repair=repair,
+        understands=understands,
     )
     loop = asyncio.get_running_loop()
     store = Store(
         loop,
         recovered.journal,
-        Origin(
-            recovered.states,
-            recovered.configurations,
-            recovered.snapshot_members,
-            recovered.damaged,
-            born_alone=members is None or not members,
-        ),
+        _origin(recovered, born_alone=members is None or not members),
         clock,
         fatal,
         workers,
@@ -140,6 +138,7 @@ def open_store(
         peers=peers,
         timing=timing,
         jitter=lambda ticks: random.bits(31) % ticks,
+        understands=understands,
     )
     client = LocalClient(store, clock, random)
 
@@ -158,6 +157,16 @@ def open_store(
     if peers is not None:
         _transfer_snapshots(local, disk, clock, workers, peers, fatal)
     return local
+
+
+def _origin(recovered: Recovered, *, born_alone: bool) -> Origin:
+    return Origin(
+        recovered.states,
+        recovered.configurations,
+        recovered.snapshot_members,
+        recovered.damaged,
+        born_alone=born_alone,
+    )
 
 
 def _transfer_snapshots(

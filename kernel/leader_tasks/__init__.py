@@ -3,5 +3,6 @@
 - `leader_tasks`: the tasks of every group that is led here, and when they run
 - `unused_topics`: topics are deleted when nobody has used them for so long
 - `unused_groups`: consumer groups that nobody uses stop holding data
+- `level_follower`: features that group 0 has turned on
 - `mover`: moves messages from topic to topic, as operators ask (`api.moves`)
 """

@@ -3,7 +3,8 @@ store serves the group, from then until it does not.
 
     leads(group)  -> mend what the last leader left (changes of the group wait), then lists of the
                      tree, then its moves go on; a while later look again, until nothing is found
-    each second   -> topics nobody uses, consumer groups nobody uses, questions about half messages
+    each second   -> features that group 0 has turned on, topics nobody uses, consumer groups nobody
+                     uses, questions about half messages
     follows(group)-> all of that ends here
 
 A step that fails is tried again while the group is led here. Each store notes when queues that it
@@ -24,6 +25,7 @@ from ..common.ids import TRANSIENT_GROUP, RaftGroup, TopicId, home_of
 from ..requests.peer_stores import PeerStores
 from ..store.node import Store
 from ..store.replicas.replica import Replica
+from .level_follower import LevelFollower
 from .unused_groups import UnusedGroups
 from .unused_topics import UnusedTopics
 
@@ -62,6 +64,7 @@ class LeaderTasks:
         self.peer_stores: PeerStores | None = None
         self.unused_topics = UnusedTopics(self._has_consumers)
         self.unused_groups = UnusedGroups(store, monotonic_ms())
+        self.level_follower = LevelFollower(store)
         self._expiring: set[TopicId] = set()
         self._first: list[LeaderTask] = []
         self._later: list[LeaderTask] = []
@@ -150,7 +153,8 @@ class LeaderTasks:
     # --- What nobody uses -------------------------------------------------------------------
 
     def each_second(self) -> None:
-        """Look after what nobody uses."""
+        """Look after what nobody uses, and levels that have risen."""
+        self.level_follower.look()
         now_ms = self._monotonic_ms()
         for topic in self.unused_topics.expired(now_ms):
             if self._serves(home_of(topic.id)) and topic.id not in self._expiring:

@@ -18,6 +18,12 @@ class FormatError(JournalError):
     """A file was written by a version of Weir that this one does not know, or by another store."""
 
 
+class NotUnderstood(FormatError):
+    """The log says what this build does not know, or what cannot stand there: a newer build wrote
+    it, or it is damaged, or one of them has a bug. Nothing of that entry may be answered.
+    """
+
+
 class RecordDamaged(JournalError):
     """A record that was synced fails its checksum when it is read."""
 

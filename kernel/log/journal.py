@@ -66,6 +66,8 @@ class Journal:
         self._groups = state.scan.groups
         self._locations = state.scan.locations
         self._damaged = frozenset(state.scan.damaged)
+        self.feature_level = state.checkpoint.level
+        """The highest level that is on in a group (`feature_levels`), as `ckpt` is to say."""
         self._unread_places = state.scan.unread_places
         self._spoilt = list(state.scan.spoilt.values())
         for segment in self._spoilt:
@@ -131,8 +133,11 @@ class Journal:
         )
         return Journal(disk, options, state, mark), recovered
 
-    def finish_recovery(self) -> None:
-        """Snapshots are loaded, references retained, entries replayed: what is dead may go."""
+    def finish_recovery(self, feature_level: int = 0) -> None:
+        """Snapshots are loaded, references retained, entries replayed: what is dead may go.
+        `feature_level`: the highest that they have on.
+        """
+        self.feature_level = max(self.feature_level, feature_level)
         self._space.begin(self._checkpoint.position.segment)
         for number, group in self._checkpoint.groups.items():
             self._locations.checkpointed(number, group.index)
@@ -356,6 +361,7 @@ class Journal:
             self._damaged,
             snapshots,
             installed,
+            self.feature_level,
         )
         return CheckpointJob(self._disk, checkpoint)
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 
 from ..api.origins import Origins
 from ..common.errors import Code, KernelError
-from ..common.ids import TRANSIENT_GROUP, RaftGroup
+from ..common.feature_levels import LATEST
+from ..common.ids import METADATA_GROUP, TRANSIENT_GROUP, RaftGroup
 from ..common.limits import SETTLE_DELAY_MS
 from ..common.ports import Clock
 from ..log.journal import Journal
@@ -79,10 +80,12 @@ class Store:
         peers: Peers | None = None,
         timing: RaftTiming | None = None,
         jitter: Callable[[int], int] = lambda _ticks: 0,
+        understands: int = LATEST,
     ) -> None:
         """`node`: this store's number in its cluster; `jitter(n)`: 0 to n - 1 by chance, spreads
-        elections.
+        elections; `understands`: the level up to which this build does (`feature_levels`).
         """
+        self.understands = understands
         self._loop = loop
         self.journal = journal
         self.origins = Origins()
@@ -123,6 +126,7 @@ class Store:
             self._peers,
             timing,
             jitter,
+            understands,
         )
         self._groups = self.consensus.members
         self._ticker = Ticker(loop, clock, timing.tick_ms, self._tick)
@@ -245,6 +249,11 @@ class Store:
     def is_alone(self) -> bool:
         """Whether no group has a voter elsewhere."""
         return all(each.core.tracker.is_alone for each in self._groups.values())
+
+    @property
+    def feature_level(self) -> int:
+        """The level that is decided on, as far as it is known here; each group follows."""
+        return self._groups[METADATA_GROUP].state.feature_level
 
     @property
     def data_groups(self) -> list[RaftGroup]:
@@ -432,6 +441,10 @@ class Store:
     def takes(self, body_bytes: Sequence[int]) -> bool:
         """Whether entries of another leader fit on the disk now."""
         return self.room.takes(body_bytes)
+
+    def end(self, sentence: str, error: BaseException) -> None:
+        """End the process: nothing more may be answered."""
+        self._fatal(sentence, error)
 
     def _tick(self, elapsed: int) -> None:
         self.consensus.tick(elapsed)

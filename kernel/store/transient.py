@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ..api.origins import Origins
 from ..broker.group_state.state import GroupState
+from ..common.feature_levels import LATEST
 from ..common.ids import TRANSIENT_GROUP, LogIndex, RaftGroup
 from ..common.limits import SETTLE_DELAY_MS
 from ..common.ports import Clock
@@ -82,9 +83,9 @@ class TransientGroup:
         self.origins = origins
         self.awaits_claims = False
         self.log = TransientLog()
-        self.replica = Replica(
-            GroupState(TRANSIENT_GROUP), self, relay, self.log, LogClock(clock, 0)
-        )
+        state = GroupState(TRANSIENT_GROUP)
+        state.feature_level = LATEST  # no other build ever reads what is in this process's memory
+        self.replica = Replica(state, self, relay, self.log, LogClock(clock, 0))
         self.names: NameMatches | None = None
         """No reference list is here."""
         self.half_room: HalfRoom | None = None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from ...api.model import GroupOptions, QueueRef, RouterInfo, Start, TopicInfo
 from ...common.errors import Code, KernelError
+from ...common.feature_levels import REGISTER
 from ...common.ids import QueueId, RaftGroup, queue_id
 from ..group_state.progress import GroupProgress
 from ..group_state.state import GroupState, QueueState, RouterState, Section, TopicState
@@ -43,22 +44,45 @@ class Definitions:
             Command.PUT_ROUTE: self._put_route,
             Command.DELETE_ROUTE: self._delete_route,
             Command.PUT_RECORD: self._put_record,
+            Command.PUT_RECORDS: self._put_records,
         }
 
     def _put_record(self, command: commands.PutRecord) -> int | KernelError:
-        records = self.state.records
-        version = records[command.key][0] if command.key in records else 0
-        if command.expected is not None and command.expected != version:
-            return KernelError(
-                Code.ALREADY_EXISTS, f"record {command.key} has version {version} by now"
-            )
-        self.state.changing(Section.RECORDS, command.key)
+        return self._changed_since(command) or self._set_record(command)
+
+    def _put_records(self, command: commands.PutRecords) -> list[int] | KernelError:
+        for each in command.changes:
+            error = self._changed_since(each)
+            if error is not None:
+                return error
+        return [self._set_record(each) for each in command.changes]
+
+    def _changed_since(self, command: commands.PutRecord) -> KernelError | None:
+        """The record is not what its change was made from."""
+        version, _ = self.state.records.get(command.key, (0, b""))
+        if command.expected is None or command.expected == version:
+            return None
+        return KernelError(
+            Code.ALREADY_EXISTS, f"record {command.key} has version {version} by now"
+        )
+
+    def _set_record(self, command: commands.PutRecord) -> int:
+        """Change a record; its new version. Without REGISTER a record that is made anew has version
+        1 again, so that a change made from the one before would fit.
+        """
+        state, records = self.state, self.state.records
+        if state.feature_level >= REGISTER:
+            state.record_version += 1
+            version = state.record_version
+        else:
+            version = records.get(command.key, (0, b""))[0] + 1
+        state.changing(Section.RECORDS, command.key)
         if command.value is None:
             records.pop(command.key, None)
         else:
-            records[command.key] = (version + 1, command.value)
+            records[command.key] = (version, command.value)
         self._observer.record_changed(command.key, command.value)
-        return version + 1
+        return version
 
     # --- Topics -----------------------------------------------------------------------------
 

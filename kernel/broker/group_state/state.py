@@ -126,6 +126,7 @@ class GroupState:
         "cut",
         "ended_subscribers",
         "expired",
+        "feature_level",
         "group",
         "halves",
         "indexes",
@@ -138,6 +139,7 @@ class GroupState:
         "outbox",
         "outbox_clients",
         "queues",
+        "record_version",
         "records",
         "retained",
         "routers",
@@ -160,6 +162,10 @@ class GroupState:
         self.expired = 0
         """Messages dropped unacked because they were too old, each once for every group that lost
         it; those of topics that are gone included."""
+        self.feature_level = 0
+        """What is on in this group (`feature_levels`); the log has raised it."""
+        self.record_version = 0
+        """With REGISTER on: the version that a record was given last; the next one is above it."""
         self.next_topic = 1
         self.next_outbox = 1
         self.topics: dict[TopicId, TopicState] = {}

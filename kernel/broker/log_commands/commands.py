@@ -1,8 +1,8 @@
 """Commands of the log: what a leader proposes and every replica applies.
 
 Hot commands are packed structs over columns; the rest is msgpack of frozen structs. Each command
-stands in a batch of an entry (`kernel.log.format.entry`) with its type and version byte. A version
-is only written once the cluster's format version allows it.
+stands in a batch of an entry (`kernel.log.format.entry`) with its type and version byte. What a
+build before this one may not understand is written only once its level is on (`LEVELS`).
 
     ENQUEUE  u32 runs | run [runs]
              run: u64 queue | u32 first slot | u16 slots | u16 features
@@ -33,6 +33,7 @@ import msgspec
 
 from ...api.client import LeaseVerb, Settlement
 from ...api.model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from ...common.feature_levels import REGISTER
 from ...common.ids import Offset, QueueId, TopicId
 from . import tree_commands as tree
 from .give_up import GiveUp
@@ -106,6 +107,8 @@ class Command(IntEnum):
     GIVE_UP = 68
     RECALL = 70
     SEEK = 71
+    RAISE_LEVEL = 72
+    PUT_RECORDS = 73
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -219,6 +222,22 @@ class PutRecord(msgspec.Struct, frozen=True, array_like=True):
     expected: int | None
 
 
+class PutRecords(msgspec.Struct, frozen=True, array_like=True):
+    """Set or remove several metadata records, all of them or, if one has not the version expected,
+    none. Result: a list of their new versions, or an error.
+    """
+
+    changes: tuple[PutRecord, ...]
+
+
+class RaiseLevel(msgspec.Struct, frozen=True, array_like=True):
+    """From here on this Raft group has the features up to a level (`feature_levels`); a lower one
+    changes nothing. Result: the level that is on.
+    """
+
+    level: int
+
+
 class Trim(msgspec.Struct, frozen=True, array_like=True):
     """Retention: let go of every message of a queue below an offset, acked, leased or neither, for
     all groups. Nothing of it becomes a dead letter; what a group had not acked counts as expired.
@@ -318,6 +337,8 @@ Control = (
     | OutboxDone
     | OutboxAgain
     | PutRecord
+    | PutRecords
+    | RaiseLevel
     | Trim
     | Sweep
     | DeleteGroup
@@ -369,8 +390,30 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.GIVE_UP: GiveUp,
     Command.RECALL: Recall,
     Command.SEEK: Seek,
+    Command.RAISE_LEVEL: RaiseLevel,
+    Command.PUT_RECORDS: PutRecords,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
+
+LEVELS: dict[tuple[int, int], int] = {
+    **{(int(each), VERSION): 0 for each in Command},
+    (int(Command.LEASE), LEASE_ENDING): 0,
+    (int(Command.CHANGE), CHANGE_RETURNS): 0,
+    (int(Command.PUT_RECORDS), VERSION): REGISTER,
+}
+"""Every command that this build understands, by type and version, and the level that has to be on
+before one is written."""
+
+FIRST_WITH_LEVEL = int(Command.RAISE_LEVEL)
+"""Types from here on have to be looked up in LEVELS; those below only in another version than 1."""
+
+CONTROL_LEVELS: dict[type[Control], int] = {
+    command: level
+    for kind, command in CONTROL_TYPES.items()
+    if (level := LEVELS[int(kind), VERSION])
+}
+"""The level of those control commands that need one."""
+
 Packed = tuple[int, int, bytes]
 """A command as it stands in a batch: (type, version, bytes)."""
 

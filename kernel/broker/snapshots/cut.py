@@ -41,6 +41,7 @@ from ..group_state.usage import living_usage, usage_record
 from ..index.run_page import RunPage
 from .snapshot_records import (
     FORMAT,
+    FORMAT_WITH_LEVEL,
     ClientRecord,
     GroupsRecord,
     HalfRecord,
@@ -108,22 +109,7 @@ class SnapshotCut:
         self._keys[1] = (Section.QUEUES, list(state.queues))
         counted = [ident for ident, topic in state.topics.items() if topic.is_counted]
         self._keys[-1] = (Section.USAGE, cast("list[object]", counted))
-        self._header = encode(
-            Header(
-                FORMAT,
-                state.group,
-                state.applied,
-                state.term,
-                state.time_ms,
-                state.next_topic,
-                state.next_outbox,
-                state.halves.next,
-                state.next_index,
-                state.next_subscriber,
-                state.expired,
-                state.membership,
-            )
-        )
+        self._header = encode(_header(state))
         self._outcomes: list[tuple[int, int, int]] = [
             (each, *outcome) for each, outcome in state.halves.outcomes.items()
         ]
@@ -200,6 +186,25 @@ class SnapshotCut:
             yield encode(OutcomesRecord(self._outcomes))
         for ident, retired in self._retired:
             yield encode(usage_record(ident, retired))
+
+
+def _header(state: GroupState) -> Header:
+    return Header(
+        FORMAT_WITH_LEVEL if state.feature_level else FORMAT,
+        state.group,
+        state.applied,
+        state.term,
+        state.time_ms,
+        state.next_topic,
+        state.next_outbox,
+        state.halves.next,
+        state.next_index,
+        state.next_subscriber,
+        state.expired,
+        state.membership,
+        state.feature_level,
+        state.record_version,
+    )
 
 
 def _itself(key: object) -> object:

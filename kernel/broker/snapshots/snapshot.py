@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from sys import intern
 
+from ...common.feature_levels import LATEST, newer
 from ...common.ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
+from ...log.errors import FormatError
 from ..group_state.deduplication import Recent
 from ..group_state.halves import HalfMessage
 from ..group_state.pending_acks import PendingAcks
@@ -31,6 +33,7 @@ from .cut import SnapshotCut
 from .queue_records import progress_of, queue_of, restore_pages
 from .snapshot_records import (
     FORMAT,
+    FORMAT_WITH_LEVEL,
     ClientRecord,
     GroupsRecord,
     HalfRecord,
@@ -57,15 +60,21 @@ def dump(state: GroupState) -> Iterator[bytes]:
     return iter(SnapshotCut(state))
 
 
-def load(records: Iterable[bytes]) -> GroupState:
-    """The state of a dump. Raises ValueError (msgspec's included) if the bytes are none."""
+def load(records: Iterable[bytes], understands: int = LATEST) -> GroupState:
+    """The state of a dump. Raises ValueError (msgspec's included) if the bytes are none;
+    FormatError for one of a newer build. `understands`: the level up to which this one does.
+    """
     stream = iter(records)
     header = decode(next(stream, b""))
     if not isinstance(header, Header):
         message = "snapshot does not begin with a header"
         raise ValueError(message)  # noqa: TRY004 - the bytes are wrong, not a caller's type
-    if header.format != FORMAT:
-        raise ValueError(f"snapshot format {header.format}, this build reads {FORMAT}")
+    if header.format not in {FORMAT, FORMAT_WITH_LEVEL}:
+        raise FormatError(
+            f"a snapshot has format {header.format}, this Weir knows {FORMAT_WITH_LEVEL}"
+        )
+    if header.feature_level > understands:
+        raise FormatError(newer("a snapshot", header.feature_level, understands))
     state = GroupState(RaftGroup(header.group))
     state.applied = LogIndex(header.applied)
     state.term = header.term
@@ -77,6 +86,8 @@ def load(records: Iterable[bytes]) -> GroupState:
     state.next_subscriber = header.next_subscriber
     state.expired = header.expired
     state.membership = header.membership
+    state.feature_level = header.feature_level
+    state.record_version = header.record_version
     for data in stream:
         _restore(state, decode(data))
     state.clients = dict(sorted(state.clients.items(), key=lambda each: each[1].used_ms))

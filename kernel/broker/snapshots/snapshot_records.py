@@ -25,6 +25,9 @@ from ..group_state.topic_usage import LedgerRecord, UsageRecord
 from .tree_records import RetainedRecord, SubscriberRecord, WillItemRecord
 
 FORMAT = 1
+FORMAT_WITH_LEVEL = 2
+"""Of a state in which a feature is on: a build from before there were any must not take it for one
+without. Any other state is of FORMAT, and what the header has more is nothing to such a build."""
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
@@ -42,6 +45,8 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     next_subscriber: int
     expired: int = 0
     membership: Membership | None = None
+    feature_level: int = 0
+    record_version: int = 0
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):

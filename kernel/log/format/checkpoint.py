@@ -8,11 +8,13 @@
     cut       u64 segment | u64 offset | u64 next segment
     closed    u64 source | u64 first | u64 last | u64 first segment | u64 last segment
     damaged   u64 group
+    level     u32, in version 2 only: features that are on (`kernel.common.feature_levels`)
 
 Every entry that some group's snapshot has not applied stands at or behind (segment, offset).
 A cut says that a segment ends at an offset and another continues it: recovery after an unclean end
 makes one, and writing it here is what makes the copied tail valid. `closed` names the rewrites
-whose closing records may stand in segments that are gone.
+whose closing records may stand in segments that are gone. Version 2 is written from the first
+checkpoint on that has a group with a feature on: no build that does not understand it gets further.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from ...common.feature_levels import LATEST, newer
 from ...common.ports import Disk
 from ..errors import FormatError, JournalError
 from .files import read_all, replace_file
@@ -32,12 +35,14 @@ from .record import Close
 CHECKPOINT_NAME = "ckpt"
 MAGIC = b"WEIRCKPT"
 VERSION = 1
+VERSION_WITH_LEVEL = 2
 _HEAD = struct.Struct("<8sIII")
 _BODY = struct.Struct("<16sQQQIIII")
 _GROUP = struct.Struct("<QQQQQQH")
 _CUT = struct.Struct("<QQQ")
 _CLOSED = struct.Struct("<QQQQQ")
 _DAMAGED = struct.Struct("<Q")
+_LEVEL = struct.Struct("<I")
 
 
 class Position(NamedTuple):
@@ -88,12 +93,21 @@ class Checkpoint:
     closed: tuple[Close, ...] = ()
     damaged: frozenset[int] = frozenset()
     """Groups that lost synced data and have not been healed."""
+    level: int = 0
+    """The highest level that is on in a group (`feature_levels`)."""
 
     @staticmethod
-    def read(disk: Disk) -> Checkpoint | None:
-        """The last durable checkpoint, None if there was none. FormatError if it is damaged."""
+    def read(disk: Disk, understands: int = LATEST) -> Checkpoint | None:
+        """The last durable checkpoint, None if there was none. FormatError if it is damaged, or if
+        more is on than this build understands.
+        """
         content = read_all(disk, CHECKPOINT_NAME)
-        return None if content is None else decode_checkpoint(content)
+        if content is None:
+            return None
+        checkpoint = decode_checkpoint(content)
+        if checkpoint.level > understands:
+            raise FormatError(newer(CHECKPOINT_NAME, checkpoint.level, understands))
+        return checkpoint
 
     def write(self, disk: Disk) -> None:
         """Durably replace the file. Blocking; OSError."""
@@ -120,8 +134,11 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     parts.extend(_CUT.pack(number, *cut) for number, cut in sorted(checkpoint.cuts.items()))
     parts.extend(_CLOSED.pack(*close) for close in checkpoint.closed)
     parts.extend(_DAMAGED.pack(number) for number in sorted(checkpoint.damaged))
+    if checkpoint.level:
+        parts.append(_LEVEL.pack(checkpoint.level))
     body = b"".join(parts)
-    return _HEAD.pack(MAGIC, VERSION, len(body), crc32c(body)) + body
+    version = VERSION_WITH_LEVEL if checkpoint.level else VERSION
+    return _HEAD.pack(MAGIC, version, len(body), crc32c(body)) + body
 
 
 def decode_checkpoint(content: bytes) -> Checkpoint:
@@ -130,8 +147,10 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
         raise FormatError(f"{CHECKPOINT_NAME} is not a checkpoint of a Weir store")
     _magic, version, length, checksum = _HEAD.unpack_from(content)
     body = content[_HEAD.size : _HEAD.size + length]
-    if version != VERSION:
-        raise FormatError(f"{CHECKPOINT_NAME} has format version {version}, this Weir knows 1")
+    if version not in {VERSION, VERSION_WITH_LEVEL}:
+        raise FormatError(
+            f"{CHECKPOINT_NAME} has format version {version}, this Weir knows {VERSION_WITH_LEVEL}"
+        )
     if len(body) != length or crc32c(body) != checksum:
         raise FormatError(f"{CHECKPOINT_NAME} is damaged: its checksum does not match")
     store, segment, offset, synced, groups, cuts, closed, damaged = _BODY.unpack_from(body)
@@ -151,7 +170,9 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
         at += _CUT.size
     end = at + closed * _CLOSED.size
     closes = tuple(Close._make(row) for row in _CLOSED.iter_unpack(body[at:end]))
-    rows = _DAMAGED.iter_unpack(body[end : end + damaged * _DAMAGED.size])
+    level_at = end + damaged * _DAMAGED.size
+    rows = _DAMAGED.iter_unpack(body[end:level_at])
+    level = _LEVEL.unpack_from(body, level_at)[0] if version == VERSION_WITH_LEVEL else 0
     return Checkpoint(
         store,
         Position(segment, offset),
@@ -160,6 +181,7 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
         by_segment,
         closes,
         frozenset(row[0] for row in rows),
+        level,
     )
 
 

@@ -22,6 +22,7 @@ def next_checkpoint(
     damaged: frozenset[int],
     snapshots: Mapping[int, tuple[int, str]],
     installed: InstallJob | None,
+    level: int,
 ) -> Checkpoint:
     """See `Journal.checkpoint`. JournalError if an index is beyond what is stable, or if what is
     needed stands before the last checkpoint, in segments that may be gone: then the books are
@@ -62,4 +63,5 @@ def next_checkpoint(
         {number: cut for number, cut in last.cuts.items() if number in locations.segments},
         (*closed, *named),
         damaged,
+        max(last.level, level),
     )

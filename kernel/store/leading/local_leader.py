@@ -17,6 +17,7 @@ from ...broker.index.features import Feature, features_of
 from ...broker.log_commands import commands
 from ...broker.log_commands.commands import Command
 from ...common.errors import Code, KernelError
+from ...common.feature_levels import spelled
 from ...common.ids import Offset, QueueId, RaftGroup, TopicId
 from ...log.format import entry as entries
 from ...requests.leader import Done, Identity, LeaseChanging, Together
@@ -216,8 +217,14 @@ class LocalLeader:
         self._host.dirty(replica, urgent=True)
 
     def propose(self, change: commands.Control, identity: Identity, done: Done | None) -> None:
-        """Put an administrative command into the open entry, unless it would change nothing."""
+        """Put an administrative command into the open entry, unless it would change nothing, or its
+        level is not on here.
+        """
         replica = self._replica
+        if (level := commands.CONTROL_LEVELS.get(type(change), 0)) > replica.state.feature_level:
+            if done is not None:
+                self._host.call_later(0, partial(done, (_is_off(level),)))
+            return
         if replica.serving and (known := needless(replica.state, change)) is not None:
             if done is not None:
                 self._host.call_later(0, partial(done, (known,)))
@@ -234,7 +241,11 @@ class LocalLeader:
     def propose_all(
         self, changes: Sequence[commands.Control], identity: Identity, done: Done
     ) -> None:
-        """Put several into the open entry, as one batch."""
+        """Put several into the open entry, as one batch; none of them if a level is not on here."""
+        level = max(commands.CONTROL_LEVELS.get(type(each), 0) for each in changes)
+        if level > self._replica.state.feature_level:
+            self._host.call_later(0, partial(done, (_is_off(level),) * len(changes)))
+            return
         self._replica.propose_all(changes, identity, done)
 
     def change_leases(
@@ -336,6 +347,13 @@ class LocalLeader:
     def _shown(self, queue: QueueId) -> QueueState:
         """A queue to be looked at in this turn, left packed if it is."""
         return _found(self._replica.state.queues.peek(queue))
+
+
+def _is_off(level: int) -> KernelError:
+    return KernelError(
+        Code.NOT_ALLOWED,
+        f"level {spelled(level)} of the log's features is not on: see `weir cluster features`",
+    )
 
 
 def _found(state: QueueState | None) -> QueueState:

@@ -15,8 +15,10 @@ from typing import Protocol
 
 from ...broker.group_state.state import GroupState
 from ...common.errors import Code, KernelError
+from ...common.feature_levels import LATEST
 from ...common.ids import RaftGroup
 from ...common.ports import Clock
+from ...log.errors import NotUnderstood
 from ...log.format import entry as entries
 from ...log.journal import Journal
 from ...raft import election
@@ -107,6 +109,9 @@ class ConsensusHost(ReplicaHost[Replica], LeaderHost, Protocol):
     def time_passes(self, *, wanted: bool) -> None:
         """Call `tick` from now on, or no more."""
 
+    def end(self, sentence: str, error: BaseException) -> None:
+        """End the process: nothing more may be answered."""
+
 
 class Consensus:
     """The Raft groups that this node is a member of."""
@@ -122,9 +127,13 @@ class Consensus:
         peers: Peers,
         timing: RaftTiming,
         jitter: Callable[[int], int],
+        understands: int = LATEST,
     ) -> None:
-        """`node`: this node's number; `jitter(n)`: 0 to n - 1 by chance, spreads elections."""
+        """`node`: this node's number; `jitter(n)`: 0 to n - 1 by chance, spreads elections;
+        `understands`: the level up to which this build does.
+        """
         self.node = node
+        self._understands = understands
         self._host = host
         self._relay = relay
         self._journal = journal
@@ -156,6 +165,8 @@ class Consensus:
         self.snapshot_wanted: Callable[[], None] = lambda: None
         """Called when members have changed: should this disk be damaged, its last snapshot says who
         can heal it. Set by housekeeping."""
+        self.checkpoint_wanted: Callable[[], None] = lambda: None
+        """Has a checkpoint made before it is due. Set by housekeeping."""
         self.quiescence = Quiescence(node, peers, self._stirred)
         self.members = {group: self._member(group) for group in origin.states}
         self.awaited = Awaited(node, clock.wall_ms(), self.ask_index, self._applied_index)
@@ -190,9 +201,12 @@ class Consensus:
             self._jitter,
             self._origin.configurations.get(group, ()),
         )
-        clock = LogClock(self._clock, state.time_ms)
-        replica = Replica(state, self._host, self._relay, self._journal, clock)
+        replica = self._replica(state)
         return Member(core, log, replica, LocalLeader(replica, self._host))
+
+    def _replica(self, state: GroupState) -> Replica:
+        clock = LogClock(self._clock, state.time_ms)
+        return Replica(state, self._host, self._relay, self._journal, clock, self._understands)
 
     def receive(self, group: RaftGroup, message: RaftMessage) -> None:
         """A message of another member. What does not fit on the disk is as good as lost: the leader
@@ -271,8 +285,7 @@ class Consensus:
         group, snapshot = received.group, received.snapshot
         member = self.members[group]
         self._journal.installed(received.job, received.references)
-        clock = LogClock(self._clock, received.state.time_ms)
-        replica = Replica(received.state, self._host, self._relay, self._journal, clock)
+        replica = self._replica(received.state)
         old = member.state
         member.replace(replica, LocalLeader(replica, self._host))
         members = snapshot.membership
@@ -419,12 +432,21 @@ class Consensus:
     def _apply(self, member: Member, ready: Ready) -> None:
         members = member.state.membership
         for entry in ready.committed:
-            member.apply(entry)
+            try:
+                member.apply(entry)
+            except NotUnderstood as error:
+                self._sealed.add(member.group)
+                self._host.end("the log cannot be applied", error)
+                return
             if entry.kind == NORMAL and not entries.has_slots(entry.body):
                 self._journal.forget(member.group, entry.index)
         member.core.applied(ready.committed[-1].index)
         self.entries_applied += len(ready.committed)
         self._applied[member] = None
+        if member.state.feature_level > self._journal.feature_level:
+            # `ckpt` is what a build that does not understand it looks at first.
+            self._journal.feature_level = member.state.feature_level
+            self.checkpoint_wanted()
         if member.state.membership is not members:
             # Who forgets that the change is committed would look for votes among the members
             # before it, who may be gone for good.

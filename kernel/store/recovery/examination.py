@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ...broker.group_state.state import GroupState
 from ...common.ids import RaftGroup, topic_of
 from ...common.ports import Disk
-from ...log.errors import FormatError, JournalDamaged
+from ...log.errors import FormatError, JournalDamaged, NotUnderstood
 from ...log.format.checkpoint import CHECKPOINT_NAME, Checkpoint
 from ...log.format.files import segment_name
 from ...log.format.mark import MARK_NAME, read_mark
@@ -100,7 +100,10 @@ def examine(disk: Disk, node: int = 1) -> Examination:
     check_clean_end(scan, meta)
     _log_damage(found, scan)
     if not snapshots.unreadable:
-        _entries(found, disk, node, scan, snapshots)
+        try:
+            _entries(found, disk, node, scan, snapshots)
+        except NotUnderstood as error:
+            found.note("journal", str(error), EVERYTHING, repairable=False)
     return found
 
 

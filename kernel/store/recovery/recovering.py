@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...broker.group_state.state import GroupState
+from ...common.feature_levels import LATEST
 from ...common.ids import METADATA_GROUP, RaftGroup
 from ...common.ports import Disk, Random
 from ...log.format.checkpoint import Checkpoint
@@ -68,16 +69,17 @@ def recover(
     *,
     heals: bool = False,
     repair: bool = False,
+    understands: int = LATEST,
 ) -> Recovered:
     """Open a data directory. `members`: of the groups of a new one; None: `node` alone. `heals`:
     there may be others who have what is damaged here. `repair`: go on without what is lost, where
-    nobody has it; a group whose snapshot does not read is none at all. Blocking. Errors: those of
-    `Journal.recover`, JournalDamaged also for what a group without other voters has lost,
+    nobody has it; a group whose snapshot does not read is none at all. `understands`: the level up
+    to which this build does. Blocking. Errors: those of `Journal.recover`, FormatError also for
+    what is on beyond that, JournalDamaged also for what a group without other voters has lost,
     ValueError.
     """
-    ensure_meta(disk, random)
-    _sync_names(disk)
-    checkpoint = Checkpoint.read(disk)
+    _sync_names(disk, random)
+    checkpoint = Checkpoint.read(disk, understands)
     first = None if members is None else Membership(tuple(sorted(members)))
     snapshots = Snapshots(disk, checkpoint)
     others = Others(node, first, snapshots.states) if heals else None
@@ -116,10 +118,10 @@ def recover(
         for index, count in missing.references[group].items():
             journal.retain(group, index, count)
     commits = {group: journal.hard_state(group).commit for group in states}
-    replay = Replay(journal, states, commits, node)
+    replay = Replay(journal, states, commits, node, understands)
     for group_number, index, term, body in recovered.entries:
         replay.take(RaftGroup(group_number), index, term, body)
-    journal.finish_recovery()
+    journal.finish_recovery(replay.feature_level)
     admit(journal)
     record = states[METADATA_GROUP].records.get(DATA_GROUPS_RECORD)
     if record is not None:  # the number the store began with; more could be empty groups only
@@ -147,10 +149,12 @@ def _new_states(
     return states
 
 
-def _sync_names(disk: Disk) -> None:
-    """A process that was killed between a rename and its sync has left names that are there but not
-    durable: whatever is read from here on must not be gone after the next power loss.
+def _sync_names(disk: Disk, random: Random) -> None:
+    """Give the store its identity, if it has none. A process that was killed between a rename and
+    its sync has left names that are there but not durable: whatever is read from here on must not
+    be gone after the next power loss.
     """
+    ensure_meta(disk, random)
     for directory in (ROOT_DIRECTORY, JOURNAL_DIRECTORY, SNAPSHOT_DIRECTORY):
         if directory == ROOT_DIRECTORY or disk.names(directory):
             disk.sync_directory(directory)

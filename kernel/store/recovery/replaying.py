@@ -12,6 +12,7 @@ from ...broker.group_state.state import GroupState, QueueState, RouterState, Top
 from ...broker.group_state.tree_state import TreeEvent
 from ...broker.machine import Machine
 from ...broker.observer import Observer, Retention
+from ...common.feature_levels import LATEST
 from ...common.ids import LogIndex, QueueId, RaftGroup
 from ...raft.members.configuration import changed, decode
 from ...raft.messages import CONFIGURATION, Membership
@@ -83,14 +84,22 @@ class Replay:
         states: Mapping[RaftGroup, GroupState],
         commits: Mapping[RaftGroup, int],
         node: int,
+        understands: int = LATEST,
     ) -> None:
         """`commits`: by group what was known to be committed; none of it: nothing."""
         silent = Silent()
-        self._machines = {group: Machine(each, retention, silent) for group, each in states.items()}
+        self._machines = {
+            group: Machine(each, retention, silent, understands) for group, each in states.items()
+        }
         self._alone = Membership((node,))
         self._commits = commits
         self.configurations: dict[RaftGroup, list[int]] = {}
         self.applied = 0
+
+    @property
+    def feature_level(self) -> int:
+        """The highest level that is on in a group, as far as it has come."""
+        return max((each.state.feature_level for each in self._machines.values()), default=0)
 
     def is_alone(self, group: RaftGroup) -> bool:
         """Whether this node is the group's only member: then all of its log is applied."""
@@ -98,7 +107,7 @@ class Replay:
         return membership is None or membership == self._alone
 
     def take(self, group: RaftGroup, index: int, term: int, stored: bytes) -> None:
-        """The next entry of a group."""
+        """The next entry of a group. Raises NotUnderstood."""
         entry = entry_of(term, index, stored)
         machine = self._machines[group]
         state = machine.state

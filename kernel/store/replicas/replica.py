@@ -21,6 +21,7 @@ from ...broker.log_commands import commands
 from ...broker.machine import Machine
 from ...broker.observer import Observer, Retention
 from ...common.errors import Code, KernelError
+from ...common.feature_levels import LATEST
 from ...common.ids import QueueId, topic_of
 from ...common.limits import MARK_RENEW, SETTLE_COUNT
 from ...log.format.entry import NOTHING_OPENED
@@ -46,10 +47,11 @@ class Replica(Observer):
         relay: Relay[Replica],
         retention: Retention,
         clock: LogClock,
+        understands: int = LATEST,
     ) -> None:
         self.group = state.group
         self.state = state
-        self.machine = Machine(state, retention, self)
+        self.machine = Machine(state, retention, self, understands)
         self.open = OpenEntry()
         self.leading = False
         self.may_stamp = True
@@ -165,7 +167,9 @@ class Replica(Observer):
         self._waiting[index] = filled.waiting
 
     def apply(self, index: int, term: int, body: bytes) -> None:
-        """Apply a committed entry and answer those who waited for its batches."""
+        """Apply a committed entry and answer those who waited for its batches. Raises
+        NotUnderstood: nobody has been answered.
+        """
         results = self.machine.apply(index, term, body)  # type: ignore[arg-type]
         self.state.queues.pack_idle(self._by_queue.__contains__)
         self.newest = self.machine.opened

@@ -29,6 +29,7 @@ from ...broker.snapshots.snapshot import load
 from ...common.errors import Code, KernelError
 from ...common.ids import RaftGroup
 from ...common.ports import Clock, Disk
+from ...log.errors import FormatError
 from ...log.format import entry as entries
 from ...log.format.files import NO_SPACE, read_all
 from ...log.hard_read import is_unread
@@ -254,6 +255,8 @@ class Received:
 class InstallHost(Protocol):
     """What the receiving half asks of its store."""
 
+    understands: int
+
     @property
     def journal(self) -> Journal:
         """Where entries go."""
@@ -330,7 +333,7 @@ class SnapshotReceiver:
         try:
             async with self._turn:
                 records = await self._file(snapshot, sender)
-                state = _state_of(records, snapshot)
+                state = _state_of(records, snapshot, self._host.understands)
                 refers = references(state)
                 job = await self._begin(group)
                 await self._entries(job, sorted(refers), sender, snapshot.index)
@@ -344,6 +347,8 @@ class SnapshotReceiver:
                 job = None
                 await self._checkpoints.install(received)
                 self.installed += 1
+        except FormatError as error:
+            self._fatal("a snapshot of another store cannot be read", error)
         except (KernelError, ValueError):
             # The sender is gone, or has a newer one by now: the leader will offer one again.
             self.failures += 1
@@ -422,9 +427,9 @@ GONE = entries.build(0, (), (), ())
 """An entry without anything."""
 
 
-def _state_of(records: Sequence[bytes], snapshot: Snapshot) -> GroupState:
+def _state_of(records: Sequence[bytes], snapshot: Snapshot, understands: int) -> GroupState:
     """The state in a snapshot's file. ValueError if it is not the one that was offered."""
-    state = load(records)
+    state = load(records, understands)
     if (state.applied, state.membership) != (snapshot.index, snapshot.membership):
         raise ValueError(f"{snapshot.handle} is not what was offered")
     return state

@@ -149,6 +149,7 @@ class Housekeeper:
         self._judge_space()
         self._store.on_written(self._written)
         self._store.consensus.healing.checkpoint_wanted = self._checkpoint_wanted
+        self._store.consensus.checkpoint_wanted = self._checkpoint_wanted
         self._store.consensus.snapshot_wanted = self.hasten
         self._tick()
 
@@ -440,6 +441,8 @@ class Housekeeper:
 
     def _install(self, received: Received, done: asyncio.Future[None]) -> None:
         group, index = received.group, received.snapshot.index
+        level = max(self._journal.feature_level, received.state.feature_level)
+        self._journal.feature_level = level
         job = self._journal.checkpoint({group: (index, received.name)}, received.job)
 
         def written() -> None:

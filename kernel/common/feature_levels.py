@@ -1,0 +1,70 @@
+"""Features of the log: what a build writes to it, or applies differently, that builds before it do
+not understand (ADR 26).
+
+They have an order, and each has a number, its *level*. What is on is always the levels 1 to n, so
+that one number says it: in a group's state, in a snapshot, in `ckpt`, in a hello. It only rises. A
+build understands all levels up to LATEST, and whatever was written before there were any (level 0).
+
+Whoever writes asks the state of the group that is written to (`GroupState.feature_level`), never
+another's: the command that has raised that level stands before what is written then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One step."""
+
+    level: int
+    name: str
+    """For people, who turn it on by that."""
+    brings: str
+    """What is different once it is on: in a few words."""
+
+
+REGISTER = 1
+
+FEATURES = (
+    Feature(
+        REGISTER,
+        "register",
+        "several records of the cluster change together or not at all, and no version of a record "
+        "comes again",
+    ),
+)
+"""All of them, by level. A new one goes to the end; none is ever removed or changes its number."""
+
+LATEST = len(FEATURES)
+"""What this build understands."""
+
+
+def named(name: str) -> Feature | None:
+    """The feature of a name."""
+    return next((each for each in FEATURES if each.name == name), None)
+
+
+def spelled(level: int) -> str:
+    """A level for people: its number and, if this build knows it, its name."""
+    known = FEATURES[level - 1] if 0 < level <= LATEST else None
+    return f"{level} ({known.name})" if known is not None else str(level)
+
+
+def refusal(who: str, understands: int, level: int) -> str | None:
+    """Why a process may not take part where a level is on; None: it understands that."""
+    if understands >= level:
+        return None
+    return (
+        f"{who} is of a build that understands the log's features up to level {understands}, and "
+        f"level {spelled(level)} is on here: start it with a newer Weir"
+    )
+
+
+def newer(what: str, level: int, understands: int) -> str:
+    """What is said of a file that holds what this build does not understand."""
+    return (
+        f"{what} has features up to level {level} on, this Weir understands {understands}: start a "
+        "newer one"
+    )
