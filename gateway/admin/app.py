@@ -19,7 +19,7 @@ from gateway.admin.health import HealthRoutes
 from gateway.admin.http.callers import for_operators, ruled
 from gateway.admin.http.errors import http_error, internal_error, kernel_or_auth_error
 from gateway.admin.http.guard import METRICS_PATH, Guard
-from gateway.admin.resources.cluster import Admission, ClusterRoutes
+from gateway.admin.resources.cluster import Admission, ClusterRoutes, FeatureRoutes
 from gateway.admin.resources.messages import MessageRoutes
 from gateway.admin.resources.metering import MeteringRoutes
 from gateway.admin.resources.routers import RouterRoutes
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.cluster.cluster_admin import ClusterAdmin
+    from kernel.cluster.local_features import LocalFeatures
     from kernel.common.ports import Clock
 
 API_PATH = "/api/v1"
@@ -96,6 +97,8 @@ class AdminParts:
     """None: switched off."""
     cluster_admin: ClusterAdmin | None = None
     """None: it belongs to no cluster."""
+    features: LocalFeatures | None = None
+    """Of the log, if it belongs to no cluster."""
     adapters: Sequence[Adapter] = ()
     """Those that are served."""
 
@@ -124,6 +127,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
             *SessionRoutes(parts.client, tenants, parts.declared).routes(),
             *PrincipalRoutes(parts.principals, tenants).routes(),
             *MeteringRoutes(parts.metering).routes(),
+            *(FeatureRoutes(parts.features).routes() if parts.features is not None else ()),
             *(
                 ClusterRoutes(parts.cluster_admin, None).routes()
                 if parts.cluster_admin is not None

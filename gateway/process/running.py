@@ -13,6 +13,8 @@ import structlog
 
 import gateway
 from gateway.process.data_lock import DataLock, lock_data_directory
+from kernel.common.feature_levels import LATEST
+from kernel.log.errors import FormatError
 from kernel.store.drivers.write_ring import open_ring
 
 if TYPE_CHECKING:
@@ -108,10 +110,29 @@ def command_typed() -> str:
     return shlex.join(["weir", *sys.argv[1:]])
 
 
+UNDERSTANDS_VARIABLE = "WEIR_TEST_UNDERSTANDS"
+"""For tests: a process takes itself for an older build, which understands the log's features only
+up to this level."""
+
+
+def understands() -> int:
+    """The level up to which this build understands the log's features. Raises StartRefused."""
+    text = os.environ.get(UNDERSTANDS_VARIABLE)
+    if text is None:
+        return LATEST
+    if not text.isdecimal() or int(text) > LATEST:
+        raise StartRefused(f"{UNDERSTANDS_VARIABLE} is no number from 0 to {LATEST}")
+    return int(text)
+
+
 def fatal(text: str, error: BaseException) -> None:
     """End the process at once: after a failed sync nobody can say what the disk holds, so nothing
-    more may be written or answered (docs/design/storage.md#write).
+    more may be written or answered (docs/design/storage.md#write); the same of a log that says what
+    this build does not know.
     """
-    sys.stderr.write(f"weir: {text}: {error!r}. Ending; start again once the disk is well.\n")
+    if isinstance(error, FormatError):
+        sys.stderr.write(f"weir: {text}: {error}. Ending: nothing of it was answered.\n")
+    else:
+        sys.stderr.write(f"weir: {text}: {error!r}. Ending; start again once the disk is well.\n")
     sys.stderr.flush()
     os._exit(EXIT_STORAGE)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.cluster.cluster_admin import ClusterAdmin
+    from kernel.cluster.local_features import LocalFeatures
     from kernel.common.ports import Clock, Random
 
 DRAIN_SECONDS = 20
@@ -131,9 +132,10 @@ class Front:
         health: HealthRoutes,
         metering: NodeMetering | None,
         cluster_admin: ClusterAdmin | None = None,
+        features: LocalFeatures | None = None,
     ) -> ASGIApp:
         """The application of the admin side; `cluster_admin`: of the cluster, if it belongs to
-        one.
+        one; `features`: if not.
         """
         parts = AdminParts(
             client=self._client,
@@ -146,6 +148,7 @@ class Front:
             declared=self._declared,
             metering=metering,
             cluster_admin=cluster_admin,
+            features=features,
             adapters=self.adapters,
             shapes=DeclaredShapes(self._declared, self._settings.protocols),
         )

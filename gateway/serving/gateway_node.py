@@ -33,7 +33,7 @@ from gateway.admin.metrics.process_metrics import NodeCollector
 from gateway.config.cluster_settings import gateway_address, open_security, peers_of
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
-from gateway.process.running import GATEWAY_FILE, StartRefused, command_typed
+from gateway.process.running import GATEWAY_FILE, StartRefused, command_typed, understands
 from gateway.reporting.heartbeat_reports import HeartbeatReporter
 from gateway.reporting.node_metering import NodeMetering
 from gateway.serving.front import DRAIN_SECONDS, Front
@@ -126,7 +126,7 @@ class GatewayNode(ServingNode):
     def _hello(self, process: str) -> Hello:
         cluster = self._settings.node.cluster.name
         nonce = new_nonce(self._random.bits)
-        return Hello(VERSIONS, cluster, 0, process, GATEWAY, self._address, nonce)
+        return Hello(VERSIONS, cluster, 0, process, GATEWAY, self._address, nonce, understands())
 
     def _health(self) -> HealthRoutes:
         assert self._remote is not None

@@ -18,7 +18,7 @@ import structlog
 from auth.private_files.tokens import open_admin_token
 from gateway.access.will_rights import WillRights
 from gateway.admin.health import HealthRoutes, memory_check, metering_check, serving_check
-from gateway.admin.metrics.store_metrics import StoreFigures, damage_check, disk_check
+from gateway.admin.metrics.store_metrics import StoreFigures, damage_check, disk_check, features_check
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
 from gateway.process.running import (
@@ -26,11 +26,13 @@ from gateway.process.running import (
     check_no_gateway,
     command_typed,
     fatal,
+    understands,
 )
 from gateway.reporting.node_metering import NodeMetering, node_of
 from gateway.serving.front import DRAIN_SECONDS, Front
 from gateway.serving.greeting import greeting
 from gateway.serving.serving_node import ServingNode
+from kernel.cluster.local_features import LocalFeatures
 from kernel.cluster.roster import read_home
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.store.drivers.worker import Worker
@@ -65,6 +67,7 @@ class Node(ServingNode):
             self._random,
             lambda name: Worker(loop, name),
             fatal,
+            understands=understands(),
         )
         self._local = local
         wills = WillRights()
@@ -117,6 +120,7 @@ class Node(ServingNode):
             serving_check(ready=self._ready),
             disk_check(local.housekeeper.disk_space, accepting=local.client.accepting),
             damage_check(local),
+            features_check(local),
             memory_check(self._front.memory if self._front is not None else None),
             metering_check(self._metering),
         ]
@@ -124,7 +128,9 @@ class Node(ServingNode):
     async def _administer(self, local: LocalStore, front: Front, tasks: asyncio.TaskGroup) -> None:
         collector = front.collector(StoreFigures(local), self._metering)
         health = HealthRoutes(self._checks, collector)
-        app = front.admin_app(open_admin_token(self._data), health, self._metering)
+        features = LocalFeatures(local)
+        token = open_admin_token(self._data)
+        app = front.admin_app(token, health, self._metering, features=features)
         await self._serve_admin(app, tasks)
 
     async def _stop(self) -> None:

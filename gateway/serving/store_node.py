@@ -29,7 +29,7 @@ from gateway.access.will_rights import WillRights
 from gateway.admin.app import StoreParts, build_store_app
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
 from gateway.admin.metrics.cluster_metrics import StoreCollector
-from gateway.admin.metrics.store_metrics import damage_check, disk_check
+from gateway.admin.metrics.store_metrics import damage_check, disk_check, features_check
 from gateway.admin.resources.cluster import Admission
 from gateway.config.cluster_settings import (
     address_of,
@@ -46,6 +46,7 @@ from gateway.process.running import (
     check_no_gateway,
     fatal,
     make_data_directory,
+    understands,
 )
 from gateway.reporting.leader_log import LeaderLog
 from gateway.reporting.node_metering import NodeMetering, node_of
@@ -172,7 +173,8 @@ class StoreNode(ServingNode):
 
     def _hello(self, roster: Roster, role: str) -> Hello:
         nonce = new_nonce(self._random.bits)
-        return Hello(VERSIONS, roster.cluster, roster.number, roster.store, role, "", nonce)
+        own = roster.cluster, roster.number, roster.store, role, "", nonce
+        return Hello(VERSIONS, *own, understands())
 
     async def _open(
         self, disk: DirectoryDisk, home: Home, roster: Roster, security: Security
@@ -201,7 +203,9 @@ class StoreNode(ServingNode):
             members=None if home.founder else (),
             peers=links,
             timing=RaftTiming(tick_ms, TICKS_PER_ELECTION),
+            understands=understands(),
         )
+        roster.level = lambda: local.store.feature_level
         self._local = local
         return local, links
 
@@ -254,6 +258,7 @@ class StoreNode(ServingNode):
             disk_check(local.housekeeper.disk_space, accepting=local.client.accepting),
             damage_check(local),
             place(local, links, remote, roster),
+            features_check(local),
             metering_check(self._metering),
         ]
 

@@ -3,6 +3,8 @@
 - `records`: the register of stores, in group 0; `roster`: whom a store takes for its peers
 - `admission`: who is let in, and who may leave
 - `manager`: what the leader of group 0 does about all of it
+- `features`: what older builds do not understand, and whether it can be turned on (ADR 26)
+- `local_features`: the same where there is no cluster
 - `membership_steps`: one group's way to other members, or to another leader
 - `leader_balance`, `kept_leaders`: leaders, evenly spread; those that an operator has moved
 - `gateway_balance`: the gateways, and which of their clients are to move (ADR 16)

@@ -21,6 +21,8 @@ from .messages import (
     Admit,
     Dismiss,
     Drain,
+    FeatureList,
+    Features,
     GatewayList,
     GatewayStatus,
     HandOver,
@@ -169,6 +171,19 @@ class ClusterAdmin:
             }
             able[group.group] = ({*group.voters} & reports.keys()) - unable - behind
         return moves(leaders, able, stays)
+
+    # --- Features -----------------------------------------------------------------------------
+
+    async def features(self, level: int = 0) -> FeatureList:
+        """Turn on the log's features up to a level (0: none); all there are. Raises KernelError:
+        UNAVAILABLE (a member does not answer, or does not understand it), INVALID_ARGUMENT.
+        """
+
+        def decode(payload: bytes) -> FeatureList:
+            return messages.unpack(payload, FeatureList)
+
+        parts = messages.pack(Features(level))
+        return await self._remote.ask(METADATA_GROUP, messages.FEATURES, parts, decode)
 
     # --- Gateways ---------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 
 from ..api.changes import PutRecord
 from ..common.errors import Code, KernelError
+from ..common.feature_levels import LATEST
 from ..common.ids import METADATA_GROUP, RaftGroup
 from ..common.ports import Clock
 from ..in_process.opening import LocalStore
@@ -22,12 +23,15 @@ from ..rpc.handshake import Hello
 from ..store.raft_groups.peer_links import PeerLinks
 from . import kept_leaders, messages
 from .admission import admitted, dismissed
+from .features import check, lacking, status
 from .gateway_balance import Gateways
 from .membership_steps import MembershipSteps
 from .messages import (
     Admit,
     Dismiss,
     Drain,
+    FeatureList,
+    Features,
     GatewayList,
     GroupReport,
     HandOver,
@@ -77,6 +81,8 @@ class ClusterService:
         self._version = version
         self._began_ms = clock.monotonic_ms()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._peers: dict[Channel, Hello] = {}
+        """Gateways, and stores as these ask: every one is connected to every store."""
         self.steps = MembershipSteps(
             store.consensus, lambda: links.connected, local.housekeeper.hasten
         )
@@ -99,6 +105,7 @@ class ClusterService:
             messages.DRAIN: self._drain,
             messages.GATEWAYS: self._gateways,
             messages.KEEP: self._keep,
+            messages.FEATURES: self._features,
         }
 
     async def stop(self) -> None:
@@ -111,9 +118,11 @@ class ClusterService:
 
     def opened(self, channel: Channel, peer: Hello) -> None:
         """Nothing is told by itself."""
+        self._peers[channel] = peer
 
     def closed(self, channel: Channel) -> None:
         """What it has asked for goes on."""
+        self._peers.pop(channel, None)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
         """Never: everything in this section is a question."""
@@ -180,6 +189,50 @@ class ClusterService:
         members = kept_leaders.members_of(self._roster.records)
         records = self._client.records(kept_leaders.PREFIX)
         await self._put_all(kept_leaders.outdated(records, members), None)
+
+    # --- Features -----------------------------------------------------------------------------
+
+    def let_go(self) -> None:
+        """Have processes go that do not understand what is on by now."""
+        for channel, peer in list(self._peers.items()):
+            reason = self._roster.admit_gateway(peer)
+            if reason is not None:
+                channel.close(reason)
+
+    def _lacking(self, level: int) -> list[str]:
+        stores = {f"store {node}": knows for node, knows in self._links.understood.items()}
+        gateways = {
+            f"gateway at {peer.address or 'no address'}": peer.understands
+            for peer in self._peers.values()
+            if not peer.node
+        }
+        silent = set(self._roster.records) - {self._store.node, *self._links.connected}
+        return lacking(level, stores | gateways, [f"store {node}" for node in sorted(silent)])
+
+    def _features(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Features)
+        self._led(METADATA_GROUP)
+        if asked.level:
+            check(asked.level, self._store.understands, self._lacking(asked.level))
+            self._do(self._raise_level(asked.level, reply))
+        else:
+            reply(messages.pack(self._feature_list()))
+
+    def _feature_list(self) -> FeatureList:
+        store = self._store
+        on = store.feature_level
+        behind = [group for group in store.groups if store.replica(group).state.feature_level < on]
+        return FeatureList(status(on, behind, self._lacking(LATEST)))
+
+    async def _raise_level(self, level: int, reply: Reply) -> None:
+        try:
+            async with asyncio.timeout(REGISTER_SECONDS):
+                await self._client.raise_level(level)
+            reply(messages.pack(self._feature_list()))
+        except KernelError as error:
+            reply(error)
+        except TimeoutError:
+            reply(KernelError(Code.TIMEOUT, "the level could not be written in time"))
 
     # --- The register -----------------------------------------------------------------------
 

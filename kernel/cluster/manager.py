@@ -88,6 +88,7 @@ class Manager:
         addresses = self._roster.addresses()
         self._links.update(addresses)
         self._remote.update({**addresses, self._store.node: self._own_address})
+        self._cluster_service.let_go()
         if self._cluster_service.draining:
             self.lead_nothing()
         elif not self._client.accepting and self._leads:

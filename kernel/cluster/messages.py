@@ -1,7 +1,7 @@
 """What is asked and answered about a cluster itself: methods of the section CLUSTER.
 
     of the leader of a group      TOWARDS, HAND_OVER
-    of the leader of group 0      ADMIT, DISMISS, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP
+    of the leader of group 0      ADMIT, DISMISS, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP, FEATURES
     of any store                  REPORT; FLUSH: write down what is counted for the bill
 
 Every question may be put twice: it names what is wanted, not a step.
@@ -24,6 +24,7 @@ METHODS = calls.CLUSTER
 TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP = (
     METHODS[:10]
 )
+FEATURES = METHODS[10]
 
 TEXT_LENGTH_MAX = 1_024
 
@@ -90,6 +91,29 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
     """
 
     groups: list[Group]
+
+
+class Features(msgspec.Struct, frozen=True, array_like=True):
+    """Turn on the log's features up to a level, 0: none; and tell of all. Answer: `FeatureList`."""
+
+    level: int = 0
+
+
+class FeatureStatus(msgspec.Struct, frozen=True):
+    """One feature of the log, for people."""
+
+    level: int
+    name: Text
+    brings: Text
+    on: bool
+    waits: str
+    """What keeps it from being turned on, or where it is not on yet."""
+
+
+class FeatureList(msgspec.Struct, frozen=True):
+    """Answer of FEATURES."""
+
+    features: list[FeatureStatus]
 
 
 class Admit(msgspec.Struct, frozen=True, array_like=True):

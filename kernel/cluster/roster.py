@@ -9,16 +9,18 @@ Rules of admission, for both ends of a connection:
 
 - who is not in the register is not let in; a store that knows of no register yet (it has just been
   made) lets in whoever has the secret, and is itself let in by nobody before it is in theirs;
+- who does not understand a feature of the log that is on is not let in (ADR 26);
 - a number comes with the data directory that it was admitted with. Another one may have forgotten
   what it voted for, or acknowledged: it is a new store, and has to join as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from ..common import feature_levels
 from ..common.errors import Code, KernelError
 from ..common.ports import Disk
 from ..log.format.files import read_all, replace_file
@@ -71,6 +73,8 @@ class Roster:
         self._founder = home.founder
         self.records = {each.number: each for each in home.known}
         self.versions: dict[int, int] = {}
+        self.level: Callable[[], int] = lambda: 0
+        """The level of the log's features that is on, as this store knows. Set by who opens it."""
         self.refusals: dict[int, str] = {}
         """Why a store was not let in lately, by number."""
 
@@ -115,7 +119,10 @@ class Roster:
 
     def admit_gateway(self, peer: Hello) -> str | None:
         """Why a process without a store is not let in."""
-        return None if peer.cluster == self.cluster else self._foreign(peer)
+        if peer.cluster != self.cluster:
+            return self._foreign(peer)
+        who = f"store {peer.node}" if peer.node else "the gateway"
+        return feature_levels.refusal(who, peer.understands, self.level())
 
     def _foreign(self, peer: Hello) -> str:
         return f"this is cluster {self.cluster!r}, not {peer.cluster[:64]!r}"
@@ -125,8 +132,9 @@ class Roster:
             return self._foreign(peer)
         if peer.node == self.number:
             return f"this is store {self.number} itself"
-        if not self.records:
-            return None
+        reason = feature_levels.refusal(f"store {peer.node}", peer.understands, self.level())
+        if reason is not None or not self.records:
+            return reason
         record = self.records.get(peer.node)
         if record is None:
             return (

@@ -50,6 +50,10 @@ class Hello(msgspec.Struct, frozen=True):
     address: str
     """Where it can be reached, as others are to know it; empty: nowhere."""
     nonce: bytes
+    understands: int = 0
+    """The level up to which it understands the log's features; builds from before there were any do
+    not say.
+    """
 
 
 class State(Enum):

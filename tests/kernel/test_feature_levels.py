@@ -15,12 +15,15 @@ from kernel.broker.log_commands import commands
 from kernel.broker.machine import Machine
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.broker.snapshots.snapshot_records import FORMAT, Header, decode
+from kernel.cluster.features import check, lacking
+from kernel.cluster.roster import Home, Roster
 from kernel.common import feature_levels as levels
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import LogIndex, RaftGroup
 from kernel.log.errors import FormatError, NotUnderstood
 from kernel.log.format import entry as entries
 from kernel.log.format.checkpoint import Checkpoint, Position, decode_checkpoint, encode_checkpoint
+from kernel.rpc.handshake import Hello
 from kernel.store.recovery.recovering import recover
 from kernel.store.recovery.replaying import Silent
 from tests.kernel import store_fixture
@@ -148,6 +151,29 @@ def test_records_change_together_or_not_at_all() -> None:
     assert {key: value for key, (_, value) in to.state.records.items()} == {"a": b"old"}
     do(to, commands.PutRecords((put("a", None), put("b", b"new", 0))))
     assert {key: value for key, (_, value) in to.state.records.items()} == {"b": b"new"}
+
+
+def test_a_level_is_turned_on_only_if_every_process_understands_it() -> None:
+    check(1, 1, lacking(1, {"store 2": 1, "gateway a": 1}, ()))
+    for lacks in (lacking(1, {"store 2": 0}, ()), lacking(1, {}, ["store 3"])):
+        with pytest.raises(KernelError, match=r"store [23]") as found:
+            check(1, 1, lacks)
+        assert found.value.code is Code.UNAVAILABLE
+    with pytest.raises(KernelError, match="no level 2"):
+        check(2, 1, ())
+
+
+def test_who_does_not_understand_what_is_on_is_not_let_in() -> None:
+    roster = Roster(Home("c", 1, founder=True), "s1", {})
+    old = Hello((1, 1), "c", 2, "s2", "store", "", b"n" * 16)
+    new = Hello((1, 1), "c", 2, "s2", "store", "", b"n" * 16, understands=1)
+    assert roster.admit(old) is None
+    roster.level = lambda: 1
+    for admit in (roster.admit, roster.admit_gateway):
+        reason = admit(old)
+        assert reason is not None
+        assert "start it with a newer Weir" in reason
+        assert admit(new) is None
 
 
 @simulated()

@@ -110,6 +110,8 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "POST /cluster/groups/{group}/transfer": Right.NODE,
     "POST /cluster/rebalance": Right.NODE,
     "GET /cluster/gateways": Right.NODE,
+    "GET /cluster/features": Right.NODE,
+    "POST /cluster/features": Right.NODE,
     "POST /cluster/gateways/{name}/drain": Right.NODE,
 }
 """By method and path, below /api/v1 without that. A route that is not here cannot be built."""

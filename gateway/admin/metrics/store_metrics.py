@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.admin.health import Check
+from kernel.common.feature_levels import FEATURES
 from kernel.log.reading.aside import LOST_DIRECTORY
 from kernel.store.space.disk_watch import DiskLevel
 
@@ -26,6 +27,13 @@ def disk_check(space: DiskSpace, *, accepting: bool) -> Check:
     alarm = "free disk is below twice the mark for new messages" if low else ""
     full = "free disk is below the mark: new messages are refused"
     return Check("disk", accepting, alarm if accepting else full)
+
+
+def features_check(local: LocalStore) -> Check:
+    """Features of the log that are off: an alarm, since all else goes on."""
+    off = [each.name for each in FEATURES if each.level > local.store.feature_level]
+    reason = f"off: {', '.join(off)} (`weir cluster features enable --all`)" if off else ""
+    return Check("features", True, reason)
 
 
 def damage_check(local: LocalStore) -> Check:

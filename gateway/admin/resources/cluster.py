@@ -7,6 +7,8 @@ POST   /cluster/groups/GROUP/transfer        have another store lead: {"to": 0};
 POST   /cluster/rebalance                    spread the leaders evenly
 GET    /cluster/gateways                     every gateway, and whom it serves
 POST   /cluster/gateways/NAME/drain          have its clients go to others: {"undo": false}
+GET    /cluster/features                     features of the log, also of a node without a cluster
+POST   /cluster/features                     turn them on up to one: {"name"}; none named: all
 
 To join and to leave take as long as the data takes: the answer says that it is under way.
 """
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from kernel.cluster.cluster_admin import ClusterAdmin
+    from kernel.cluster.local_features import LocalFeatures
     from kernel.cluster.records import Facts
 
 GROUP_MAX = 65_535
@@ -51,6 +54,11 @@ class TransferAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class DrainAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     undo: bool = False
     """The gateway may have clients again."""
+
+
+class FeaturesAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str | None = None
+    """None: all of them."""
 
 
 class Gateways(Struct, frozen=True):
@@ -90,6 +98,33 @@ class Admission:
         return Admit(self.number, self.facts, self.data_groups, replaces, same_host)
 
 
+class FeatureRoutes:
+    """Features of the log (ADR 26)."""
+
+    def __init__(self, features: ClusterAdmin | LocalFeatures) -> None:
+        self._features = features
+
+    def routes(self) -> list[Route]:
+        """Path, method and handler of each."""
+        return [
+            Route("/cluster/features", self.show, methods=["GET"]),
+            Route("/cluster/features", self.enable, methods=["POST"]),
+        ]
+
+    async def show(self, request: Request) -> Response:
+        """All of them, and what is on."""
+        return answer(await self._features.features())
+
+    async def enable(self, request: Request) -> Response:
+        """Turn one on, and those before it."""
+        asked = await read_body(request, FeaturesAsked)
+        known = (await self._features.features()).features
+        levels = [each.level for each in known if asked.name in (None, each.name)]
+        if not levels:
+            raise KernelError(Code.NOT_FOUND, f"there is no feature {asked.name}")
+        return answer(await self._features.features(max(levels)))
+
+
 class ClusterRoutes:
     """Handlers of them."""
 
@@ -106,6 +141,7 @@ class ClusterRoutes:
             Route("/cluster/stores/{number}", self.remove, methods=["DELETE"]),
             Route("/cluster/groups/{group}/transfer", self.transfer, methods=["POST"]),
             Route("/cluster/rebalance", self.rebalance, methods=["POST"]),
+            *FeatureRoutes(self._cluster_admin).routes(),
             Route("/cluster/gateways", self.gateways, methods=["GET"]),
             Route("/cluster/gateways/{name}/drain", self.drain, methods=["POST"]),
         ]

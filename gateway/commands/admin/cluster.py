@@ -204,3 +204,37 @@ def rebalance(*, server: ServerOptions, output: FormatOption = Format.TABLE) -> 
     columns = ("group", "was", "leader")
     rows = [tuple(text(each[name]) for name in columns) for each in found["moved"]]
     put(found, Table(columns, rows), output)
+
+
+features = typer.Typer(help="Features of the log: what older builds do not understand.")
+app.add_typer(features, name="features")
+
+
+@features.command("ls")
+@with_groups
+def list_features(*, server: ServerOptions, output: FormatOption = Format.TABLE) -> None:
+    """Show every feature, whether it is on, and what keeps it from being turned on."""
+    _put_features(server.connect().get("/cluster/features"), output)
+
+
+@features.command("enable")
+@with_groups
+def enable_features(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The feature; those before it go on too.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Turn all of them on.")] = False,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Turn on a feature, for ever: builds that do not understand it are refused from then on."""
+    if (name is None) != everything:
+        raise CommandError("name a feature, or say --all", ExitCode.USAGE)
+    _put_features(server.connect().post("/cluster/features", {"name": name}), output)
+
+
+def _put_features(found: dict[str, list[dict[str, object]]], output: Format) -> None:
+    columns = ("level", "name", "on", "waits", "brings")
+    rows = [tuple(text(each[column]) for column in columns) for each in found["features"]]
+    put(found, Table(columns, rows), output)

@@ -190,6 +190,11 @@ class PeerLinks:
         """Nodes that can be reached now."""
         return sorted(self._channels)
 
+    @property
+    def understood(self) -> dict[int, int]:
+        """By node that is connected: the level up to which it understands the log's features."""
+        return {node: each.peer.understands for node, each in self._channels.items()}
+
     # --- Peers ------------------------------------------------------------------------------
 
     def send(self, group: int, message: RaftMessage) -> None:
