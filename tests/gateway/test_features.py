@@ -7,7 +7,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from gateway.process.running import UNDERSTANDS_VARIABLE
 from kernel.common.feature_levels import LATEST
 from tests.gateway.cluster import SECRET, Cluster, until
 from tests.gateway.serving import environment, launched
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.gateway.serving import Process
-
-OLDER = {UNDERSTANDS_VARIABLE: "0"}
 
 
 def health(node: Process) -> str:
@@ -36,7 +33,7 @@ def test_an_old_directory_is_said_to_have_some_off_and_keeps_what_an_operator_tu
     tmp_path: Path,
 ) -> None:
     data = tmp_path / "d"
-    with launched(data, **OLDER) as node:
+    with launched(data, WEIR_TEST_UNDERSTANDS="0") as node:
         node.serves()
         assert node.terminate() == 0
     with launched(data) as node:
@@ -55,7 +52,7 @@ def test_an_old_directory_is_said_to_have_some_off_and_keeps_what_an_operator_tu
         listed = weir("cluster", "features", "ls", "-o", "json", "--data", str(data))
         assert listed.stdout.count("true") == LATEST
         assert node.terminate() == 0
-    with launched(data, **OLDER) as node:
+    with launched(data, WEIR_TEST_UNDERSTANDS="0") as node:
         assert node.process.wait(30) == 1
         assert "start a newer one" in node.rest()
 
@@ -70,7 +67,13 @@ def test_a_store_of_an_older_build_is_not_let_in(tmp_path: Path) -> None:
         assert not health(first)
         settings = cluster._store_settings(2)
         second = stack.enter_context(
-            launched(tmp_path / "2", *settings, role="store", WEIR_CLUSTER_SECRET=SECRET, **OLDER)
+            launched(
+                tmp_path / "2",
+                *settings,
+                role="store",
+                WEIR_CLUSTER_SECRET=SECRET,
+                WEIR_TEST_UNDERSTANDS="0",
+            )
         ).serves()
         until(
             lambda: "start it with a newer Weir" in str(second.api("GET", "/health").json),
