@@ -18,7 +18,12 @@ import structlog
 from auth.private_files.tokens import open_admin_token
 from gateway.access.will_rights import WillRights
 from gateway.admin.health import HealthRoutes, memory_check, metering_check, serving_check
-from gateway.admin.metrics.store_metrics import StoreFigures, damage_check, disk_check, features_check
+from gateway.admin.metrics.store_metrics import (
+    StoreFigures,
+    damage_check,
+    disk_check,
+    features_check,
+)
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
 from gateway.process.running import (
