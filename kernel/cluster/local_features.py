@@ -20,5 +20,5 @@ class LocalFeatures:
         store = self._local.store
         if level:
             check(level, store.understands, ())
-            await self._local.client.raise_level(level)
+            await self._local.client.raise_level_everywhere(level)
         return FeatureList(status(store.feature_level))

@@ -408,16 +408,20 @@ class LocalClient(BaseClient):
 
     async def raise_level(self, level: int) -> int:
         """Turn on the features of the log up to a level, which every process that belongs here must
-        understand: group 0, which is led here, decides; the groups that are led here have it when
-        this returns, the others within a second. What is on in group 0 then. Raises KernelError.
+        understand. Group 0, which is led here, decides; the other groups follow as soon as they
+        can (`LevelFollower`). What is on in group 0 then. Raises KernelError.
         """
         change = commands.RaiseLevel(level)
         now = await propose_to(self._store.leader(METADATA_GROUP), change, NO_IDENTITY)
         assert isinstance(now, int)
-        led = [each for each in self._store.data_groups if self._store.serving(each) is not None]
-        leaders = map(self._store.leader, led)
-        await asyncio.gather(*(propose_to(each, change, NO_IDENTITY) for each in leaders))
+        self.leader_tasks.level_follower.look()
         return now
+
+    async def raise_level_everywhere(self, level: int) -> None:
+        """The same of a store that leads all there is: every group has it when this returns."""
+        change = commands.RaiseLevel(await self.raise_level(level))
+        leaders = map(self._store.leader, self._store.data_groups)
+        await asyncio.gather(*(propose_to(each, change, NO_IDENTITY) for each in leaders))
 
     async def put_records(self, changes: Sequence[PutRecord]) -> None:
         """Change several metadata records, at the store that leads group 0: with REGISTER on all of

@@ -58,7 +58,7 @@ class LocalStore:
             await self.store.unreadable.give_up_all(self.lost)
             return
         if DATA_GROUPS_RECORD not in self.client.records(DATA_GROUPS_RECORD):
-            await self.client.raise_level(self.store.understands)
+            await self.client.raise_level_everywhere(self.store.understands)
             count = str(len(self.store.data_groups)).encode()
             await self.client.administer(PutRecord(DATA_GROUPS_RECORD, count))
         self.housekeeper.start()

@@ -201,7 +201,7 @@ def test_an_old_directory_has_nothing_on_until_somebody_says_so(name: str) -> No
             assert checkpoint.level == 0
             two = [PutRecord("one", b"1"), PutRecord("two", b"2")]
             await world.client.put_records(two)  # one by one
-            assert await world.client.raise_level(levels.LATEST) == levels.LATEST
+            await world.client.raise_level_everywhere(levels.LATEST)
             await world.client.put_records(two)
             assert on() == {levels.LATEST}
             await asyncio.sleep(1)
@@ -224,7 +224,7 @@ def test_an_older_build_opens_no_directory_with_something_on(seconds: int) -> No
     with store_fixture.opened(disk, wall_ms) as world:
 
         async def scenario() -> None:
-            await world.client.raise_level(levels.LATEST)
+            await world.client.raise_level_everywhere(levels.LATEST)
             await asyncio.sleep(seconds)
 
         world.run(scenario())

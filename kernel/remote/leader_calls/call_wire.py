@@ -47,8 +47,8 @@ from .call_numbers import (
 
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
-_REFUSED = frozenset({Command.LEADER_START})
-"""What only a leader itself says."""
+_REFUSED = frozenset({Command.LEADER_START, Command.RAISE_LEVEL})
+"""What only a leader itself says: a level that a store does not understand ends it."""
 
 
 class WireError(Exception):

@@ -275,10 +275,12 @@ def test_a_publish_that_would_not_fit_an_entry_is_refused(
         wire.decode_publish(b"".join(parts))
 
 
-def test_only_leaders_begin_terms() -> None:
-    start = commands.LeaderStart("7", True)
+@pytest.mark.parametrize("change", [commands.LeaderStart("7", True), commands.RaiseLevel(1)])
+def test_only_leaders_begin_terms_and_raise_levels(change: commands.Control) -> None:
     with pytest.raises(wire.WireError):
-        wire.decode_propose(b"".join(wire.encode_propose(AT, WHO, start)))
+        wire.decode_propose(b"".join(wire.encode_propose(AT, WHO, change)))
+    with pytest.raises(wire.WireError):
+        wire.decode_propose_all(b"".join(wire.encode_propose_all(AT, WHO, [change])))
 
 
 @pytest.mark.parametrize(
