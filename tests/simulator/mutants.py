@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from kernel.broker import machine as broker
-from kernel.broker.log_commands.commands import Command
+from kernel.broker.log_commands import commands
+from kernel.broker.log_commands.commands import Command, RaiseLevel
 from kernel.broker.log_commands.give_up import GiveUp
 from kernel.broker.snapshots import snapshot
 from kernel.broker.snapshots.snapshot_records import ClientRecord, decode
+from kernel.in_process.local_client import LocalClient
 from kernel.log.format.mark import Mark
 from kernel.log.journal import Journal
 from kernel.log.recovering.scan import Scan
@@ -28,8 +30,10 @@ from kernel.raft import election, leader
 from kernel.raft.core import RaftCore
 from kernel.raft.log import RaftLog
 from kernel.raft.members.tracker import Tracker
+from kernel.requests.leader import NO_IDENTITY
 from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.leading.first_tries import FirstTries
+from kernel.store.leading.local_leader import LocalLeader
 from kernel.store.node import Store
 from kernel.store.raft_groups.healing import Healing
 from kernel.store.recovery import damage
@@ -141,8 +145,8 @@ def _lease_not_fenced() -> list[tuple[Any, str, Any]]:
 def _without(*kinds: type) -> list[tuple[Any, str, Any]]:
     inner = snapshot.load
 
-    def load(records: Any) -> Any:
-        return inner(each for each in records if not isinstance(decode(each), kinds))
+    def load(records: Any, *how: Any) -> Any:
+        return inner((each for each in records if not isinstance(decode(each), kinds)), *how)
 
     return [(transfer, "load", load), (damage, "load", load)]
 
@@ -154,8 +158,8 @@ def _results_forgotten_in_snapshot() -> list[tuple[Any, str, Any]]:
 def _snapshot_without_membership() -> list[tuple[Any, str, Any]]:
     inner = snapshot.load
 
-    def load(records: Any) -> Any:
-        state = inner(records)
+    def load(records: Any, *how: Any) -> Any:
+        state = inner(records, *how)
         state.membership = None
         return state
 
@@ -279,6 +283,47 @@ def _given_up_outside_the_log() -> list[tuple[Any, str, Any]]:
     return [(Unreadable, "_carry_out", carry_out)]
 
 
+def _written_before_its_level() -> list[tuple[Any, str, Any]]:
+    return [(commands, "CONTROL_LEVELS", {})]
+
+
+def _level_of_group_0_is_looked_at() -> list[tuple[Any, str, Any]]:
+    inner = LocalLeader.propose
+
+    def propose(leader: Any, change: Any, identity: Any, done: Any) -> None:
+        level = commands.CONTROL_LEVELS.get(type(change), 0)
+        if level and level <= leader._host.feature_level:
+            leader._replica.propose(change, identity, done)
+        else:
+            inner(leader, change, identity, done)
+
+    return [(LocalLeader, "propose", propose)]
+
+
+def _groups_raised_without_group_0() -> list[tuple[Any, str, Any]]:
+    inner = LocalClient.raise_level
+
+    async def raise_level(client: Any, level: int) -> int:
+        store = client._store
+        for group in store.data_groups:
+            if store.serving(group) is not None:
+                store.leader(group).propose(RaiseLevel(level), NO_IDENTITY, None)
+        return await inner(client, level)
+
+    return [(LocalClient, "raise_level", raise_level)]
+
+
+def _level_lost_in_snapshot() -> list[tuple[Any, str, Any]]:
+    inner = snapshot.load
+
+    def load(records: Any, *how: Any) -> Any:
+        state = inner(records, *how)
+        state.feature_level = 0
+        return state
+
+    return [(transfer, "load", load), (damage, "load", load)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -290,6 +335,8 @@ MUTANTS: dict[str, Mutant] = {
         *(_sent_again_newest_first, _refused_is_stored_later, _leads_before_its_vote_is_on_disk),
         *(_commit_of_another_log, _mark_before_its_sync),
         *(_neighbour_given_up_too, _given_up_outside_the_log),
+        *(_written_before_its_level, _level_of_group_0_is_looked_at),
+        *(_groups_raised_without_group_0, _level_lost_in_snapshot),
     )
 }
 

@@ -108,9 +108,13 @@ class Lookout:
             following = self._following(following)
 
     def _following(self, number: int) -> int | None:
-        """The next segment that may continue the journal: a cut's, else the next normal one."""
-        if number in self._cuts:
-            return self._cuts[number].next
+        """The next segment there is that may continue the journal: a cut's, else the next normal
+        one. A cut may name one that is gone: nothing in it was needed, or it was lost.
+        """
+        while number in self._cuts:
+            number = self._cuts[number].next
+            if number in self._numbers:
+                return number
         for candidate in self._numbers:
             if candidate > number:
                 header = self.header_of(candidate)

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from kernel.log.errors import FormatError, JournalDamaged, JournalError, RecordDamaged
-from kernel.log.format.checkpoint import Checkpoint
+from kernel.log.format.checkpoint import Checkpoint, Cut
 from kernel.log.format.files import locations_name, segment_name
 from kernel.log.format.location_file import read_location_file
 from kernel.log.format.mark import MARK_NAME
@@ -16,6 +16,7 @@ from kernel.log.format.meta import read_meta, write_meta
 from kernel.log.format.record import RecordType, seed_of
 from kernel.log.format.segment_reader import SegmentReader
 from kernel.log.journal import Journal
+from kernel.log.recovering.evidence import Lookout
 from tests.kernel.log.harness import (
     META,
     OPTIONS,
@@ -402,6 +403,19 @@ def test_below_the_checkpoint_only_what_is_unreadable_is_lost() -> None:
     assert not recovered.damaged
     assert not journal.has(0, first)
     assert all(journal.has(*each) for each in store.journal._locations.held() if each != (0, first))
+
+
+def test_what_is_behind_damage_is_found_though_a_segment_that_a_cut_names_is_gone() -> None:
+    """After several damaged starts: what is to be found then is the segment after that."""
+    store, _ = written_store()
+    disk, first, gone, last = store.disk.crashed_copy(), 1, 7, 9
+    disk.rename(segment_name(first), segment_name(last))
+    cuts = {first: Cut(4176, gone), gone: Cut(4176, last)}
+    lookout = Lookout(disk, META.store, [last], cuts)
+    found = lookout.behind(first, 0, None, 1, bounded=False)
+    assert found.synced
+    assert found.resume is not None
+    assert found.resume.segment == last
 
 
 def test_another_stores_segment_is_refused() -> None:

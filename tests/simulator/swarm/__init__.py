@@ -5,7 +5,9 @@ machines    nodes, disks, clocks, the network between them, the way of clients t
 probe       observes the product's journal, members and writes
 raft_rules  invariants of Raft, by name
 queue_rules invariants of queues, by name
+feature_rules  invariants of features of the log, by name
 clients     producers and consumers
+operator    replaces old builds, and turns features on
 faults      what happens to the machines
 run         one seed
 __main__    many seeds, in several processes

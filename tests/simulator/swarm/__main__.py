@@ -14,7 +14,10 @@ WANTED = (
     *("leader change with an uncommitted tail", "conflict truncation", "snapshot install"),
     *("joint change", "torn tail", "corrupt synced record", "rewrite", "lease expiry"),
     *("batch retry with unknown outcome", "session re-claim", "replica healed"),
-    "entry given up",
+    *("entry given up", "raise answered", "raise refused", "command refused before its level"),
+    *("hit when a level was proposed", "hit when a level was applied by the leader"),
+    *("level learnt from a snapshot", "restart with a checkpoint from before a level"),
+    "old build ended by what it does not understand",
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 

@@ -73,7 +73,7 @@ class Faults:
     # --- Network ----------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        self._split({self._chance.choice(list(self._run.machines))})
+        self.split({self._chance.choice(list(self._run.machines))})
 
     def _cut_one_way(self) -> None:
         one = self._chance.choice(list(self._run.machines))
@@ -85,7 +85,7 @@ class Faults:
     def _halves(self) -> None:
         numbers = list(self._run.machines)
         self._chance.shuffle(numbers)
-        self._split(set(numbers[: self._chance.randint(1, len(numbers) - 1)]))
+        self.split(set(numbers[: self._chance.randint(1, len(numbers) - 1)]))
 
     def _bridge(self) -> None:
         numbers = list(self._run.machines)
@@ -98,7 +98,8 @@ class Faults:
         self._run.note(f"over {bridge}")
         self._later(self._run.network.heal)
 
-    def _split(self, inside: set[int]) -> None:
+    def split(self, inside: set[int]) -> None:
+        """Nothing goes between these and the others for a while."""
         outside = [each for each in self._run.machines if each not in inside]
         self._run.network.cut(
             way for a, b in product(sorted(inside), outside) for way in ((a, b), (b, a))

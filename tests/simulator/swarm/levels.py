@@ -43,6 +43,9 @@ class Levels:
     recent_bytes: int
     patience: float
     """Share of deliveries that a consumer keeps until they run out."""
+    old: bool
+    """It begins with builds that understand no feature of the log: they are replaced while it runs,
+    and all features turned on then."""
 
 
 def levels_of(seed: int) -> Levels:
@@ -63,6 +66,7 @@ def levels_of(seed: int) -> Levels:
         checkpoint_s=chance.choice((2, 4)),
         recent_bytes=chance.choice((4_000, 40_000)),
         patience=chance.choice((0, 0.1, 0.3)),
+        old=chance.random() < 0.5,
     )
     if seed % ALONE_EACH:
         return levels

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from kernel.broker.group_state.state import GroupState
 from kernel.common.errors import Code, KernelError
+from kernel.common.feature_levels import LATEST
 from kernel.common.ids import RaftGroup
 from kernel.in_process.opening import LocalStore, open_store
-from kernel.log.errors import JournalError
+from kernel.log.errors import FormatError, JournalError
 from kernel.log.format.checkpoint import Position
 from kernel.log.format.mark import MARK_NAME
 from kernel.log.journal import JournalOptions
@@ -51,6 +52,11 @@ class Network:
     def cut(self, ways: Iterable[tuple[int, int]]) -> None:
         """Nothing goes these ways any more."""
         self._cut.update(ways)
+
+    def parts(self, one: Machine, other: Machine) -> bool:
+        """Whether they hear nothing of each other, at least one way."""
+        ways = {(one.number, other.number), (other.number, one.number)}
+        return not ways.isdisjoint(self._cut)
 
     def heal(self) -> None:
         """Everything does."""
@@ -112,6 +118,8 @@ class Machine(Computer):
         super().__init__(run.loop, run.network, number)
         self._run = run
         self._members = members
+        self.understands = 0 if run.levels.old else LATEST
+        """The features that the build which is started here knows."""
         self.process = 0
         """Counts the processes that have run here."""
         self.hurt: set[int] = set()
@@ -152,6 +160,7 @@ class Machine(Computer):
             reserve_bytes=0,
             sparse_bytes_min=0,
             slice_records=64,
+            understands=self.understands,
         )
         self._opened = opened
         self._diagnose(opened)
@@ -161,6 +170,7 @@ class Machine(Computer):
         # What was not proven was copied, and the checkpoint says so.
         self.proven = opened.store.journal._writer.synced_end()
         run.raft.recovered(self)
+        run.features.recovered(self)
         if run.levels.nodes == 1:
             run.same_state_in(self)
         process = self.process
@@ -179,10 +189,22 @@ class Machine(Computer):
         try:
             await self.start()
         except OSError:
-            self.end()
-            self.disk = self.disk.killed_copy()
-            return False
+            self._not_started()
+        except FormatError:
+            if self.understands == LATEST:
+                raise
+            self._too_old()
+            self._not_started()
         return self.runs
+
+    def _not_started(self) -> None:
+        self.end()
+        self.disk = self.disk.killed_copy()
+
+    def _too_old(self) -> None:
+        """The build does not understand what is on: next time it is a newer one."""
+        self._run.count("old build ended by what it does not understand")
+        self.understands = LATEST
 
     def _await_claims(self, opened: LocalStore) -> None:
         """Those who hold something of the last leader may claim it for a while."""
@@ -226,7 +248,9 @@ class Machine(Computer):
 
     def _fatal(self, sentence: str, error: BaseException) -> None:
         """The process ends here and now: nothing of it is heard any more."""
-        if isinstance(error, OSError):
+        if isinstance(error, FormatError) and self.understands < LATEST:
+            self._too_old()
+        elif isinstance(error, OSError):
             self._run.count("process ended by a failed sync")
         elif isinstance(error, JournalError) and self._run.flipped == self.number:
             self._run.count("process ended by an unreadable record")

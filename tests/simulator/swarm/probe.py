@@ -77,6 +77,7 @@ def _append(run: Run, inner: Any) -> Any:
         machine = run.machine_of(journal)
         if machine is not None:
             run.raft.appended(machine, journal, (group, term, index), body)
+            run.features.appended(machine, group, body)
             machine.pending.append((group, index, term, 0, 0))
         inner(journal, group, term, index, body)
 
@@ -169,8 +170,10 @@ def _apply(run: Run, inner: Any) -> Any:
     def apply(member: Member, entry: Entry) -> None:
         before = member.core.tracker.members
         run.raft.applying(member, entry)
+        run.features.applying(member, entry)
         inner(member, entry)
         run.raft.applied(member, entry, before)
+        run.features.applied(member, entry)
 
     return apply
 
@@ -189,6 +192,7 @@ def _lead(run: Run, inner: Any) -> Any:
 def _install(run: Run, inner: Any) -> Any:
     def install(members: Consensus, received: Received) -> None:
         run.raft.installed(members.node, received.group, received.snapshot)
+        run.features.installing(members, received)
         inner(members, received)
 
     return install

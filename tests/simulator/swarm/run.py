@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from kernel.broker.snapshots.snapshot import dump
+from kernel.common.feature_levels import LATEST
 from kernel.common.ids import RaftGroup
 from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
@@ -18,8 +19,10 @@ from tests.simulator.loop import SimulatedClock, VirtualLoop
 
 from .clients import QUEUES, TOPICS, Producer, Subscriber, group_of
 from .faults import VOTERS_MIN, Faults
+from .feature_rules import FeatureRules
 from .levels import Levels, levels_of
 from .machines import DATA_GROUPS, Machine, Network
+from .operator import Operator
 from .probe import observed
 from .queue_rules import QueueRules
 from .raft_rules import RaftRules, Record
@@ -63,6 +66,8 @@ class Run:
         self.crash = ""
         self.raft = RaftRules(self)
         self.queues = QueueRules(self)
+        self.features = FeatureRules(self)
+        self.faults = Faults(self)
         self.journals: dict[Journal, Machine] = {}
         self.batches: dict[WriteBatch, tuple[Machine, list[Record]]] = {}
         self.network = Network(self)
@@ -72,6 +77,8 @@ class Run:
             for number in ((*first, len(first) + 1) if len(first) > 1 else first)
         }
         self.draining = False
+        self.peaceful = True
+        """Nothing goes wrong: before the faults, and after them."""
         self.unknown_outcome = False
         self.flipped = 0
         """The node whose disk is a bad one: the faults that Raft bears are those of a minority."""
@@ -79,6 +86,7 @@ class Run:
         self._starts: list[asyncio.Task[None]] = []
         """One of a process that was killed meanwhile waits for ever."""
         self._hashed_at = 0
+        self._operator = Operator(self, events_max)
         self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._producers = [Producer(self, number) for number in (1, 2)]
         self._subscribers = [
@@ -110,7 +118,7 @@ class Run:
 
     def ended(self, machine: Machine) -> None:
         """A process has ended. Somebody starts it again."""
-        for client in (*self._producers, *self._subscribers):
+        for client in (*self._producers, *self._subscribers, self._operator):
             client.link.died(machine)
         if not self.draining:
             self.loop.call_later(self._chance.uniform(0.1, 5), self._restart, machine)
@@ -202,20 +210,21 @@ class Run:
             self._producers[0].administer(topic)
         async with asyncio.timeout(GROW_S_MAX):
             await self._grow()
-        faults = Faults(self)
         chance = self._chance
         levels = self.levels
+        self.peaceful = False
         while self.events < self._events_max and not self._over:
             await asyncio.sleep(chance.expovariate(1 / levels.pause_s))
             fate = chance.random()
             if fate < levels.fault_share:
-                faults.happen()
+                self.faults.happen()
             elif fate < 0.55:
                 chance.choice(self._producers).publish()
             elif fate < 0.98:
                 chance.choice(self._subscribers).look_around()
             else:
                 chance.choice(self._subscribers).disconnect()
+            self._operator.look()
             if self.events - self._hashed_at > HASH_EVERY:
                 self._hashed_at = self.events
                 self.same_state_at_the_same_index()
@@ -263,6 +272,8 @@ class Run:
     async def _peace(self) -> None:
         """Faults end: `converges`, then what must be true of everything."""
         self.note("peace")
+        self.peaceful = True
+        self._operator.renew_all()
         end = self.loop.time() + PEACE_S_MAX
         while self.loop.time() < end and not self._over:
             self.network.heal()
@@ -276,6 +287,7 @@ class Run:
             self.draining = self.loop.time() > end - PEACE_S_MAX + 3
             for subscriber in self._subscribers:
                 subscriber.look_around()
+            self._operator.look()
             await asyncio.sleep(0.1)
             if self.draining and self._is_quiet():
                 break
@@ -294,7 +306,8 @@ class Run:
     def _groups(self) -> list[RaftGroup]:
         return [RaftGroup(number) for number in range(DATA_GROUPS + 1)]
 
-    def _leader(self, group: int) -> Machine | None:
+    def leader(self, group: int) -> Machine | None:
+        """The node that leads a group, of the highest term."""
         leading = [e for e in self.machines.values() if e.runs and e.member(group).serves]
         return max(leading, key=lambda each: each.member(group).core.term, default=None)
 
@@ -303,10 +316,10 @@ class Run:
 
     def _why_not(self) -> str:
         """What is not level or drained yet; nothing if all is."""
-        if any(producer.pending for producer in self._producers):
+        if any(client.pending for client in (*self._producers, self._operator)):
             return "publishes are not answered"
         for group in self._groups():
-            leader = self._leader(group)
+            leader = self.leader(group)
             if leader is None:
                 return f"group {group} has no leader"
             member = leader.member(group)
@@ -319,10 +332,16 @@ class Run:
                     return f"group {group}: node {number} is not healed"
                 if machine.runs and machine.member(group).state.applied != member.state.applied:
                     return f"group {group}: node {number} is not level"
+            if member.state.feature_level < LATEST:
+                return f"group {group} has level {member.state.feature_level}"
             if member.state.outbox:
                 return f"group {group}: {len(member.state.outbox)} dead letters wait"
+        for machine in self.machines.values():
+            opened = machine.opened.store if machine.runs else None
+            if opened is not None and opened.feature_level > opened.journal.last_checkpoint.level:
+                return f"the checkpoint of {machine.number} does not say what is on"
         for queue in QUEUES:
-            leader = self._leader(group_of(queue))
+            leader = self.leader(group_of(queue))
             assert leader is not None
             state = leader.member(group_of(queue)).state.queues.get(queue)
             if state is None:

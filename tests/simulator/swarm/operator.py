@@ -1,0 +1,167 @@
+"""Whoever looks after the cluster of a run: replaces old builds by new ones, then turns features on
+(ADR 26), and writes records, some of which take that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from kernel.broker.log_commands import commands
+from kernel.cluster.features import check, lacking
+from kernel.common.errors import Code, KernelError
+from kernel.common.feature_levels import LATEST
+from kernel.common.ids import METADATA_GROUP, RaftGroup
+from kernel.requests.leader import Done, Leader
+from kernel.requests.request_pipeline import RequestPipeline
+
+from .link import SimulatedLink
+
+if TYPE_CHECKING:
+    from .machines import Machine
+    from .run import Run
+
+CLIENT = 900
+PAUSE_S = 0.2
+"""Between two tries."""
+
+WRITES = 0.02
+"""Share of what happens that is a write of records."""
+
+PENDING_MAX = 20
+MISTAKES_MAX = 2
+"""Old builds that are started by mistake."""
+
+KEYS = ("one", "two", "three")
+
+
+class Operator:
+    """Of one run."""
+
+    def __init__(self, run: Run, events_max: int) -> None:
+        self._run = run
+        self._chance = random.Random(run.seed + 4)
+        self.link = SimulatedLink(run, run.seed * 100 + 90)
+        self._request_pipeline = RequestPipeline(self.link, run.clock, run.loop)
+        self._from = self._chance.uniform(0, 0.4) * events_max
+        self._not_before = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sequence = 0
+        self._mistakes = 0
+        self.pending = 0
+
+    @property
+    def _is_on(self) -> bool:
+        return self._run.features.level(METADATA_GROUP) >= LATEST
+
+    def look(self) -> None:
+        """Do what is to be done now, if anything is."""
+        run = self._run
+        if self._chance.random() < WRITES and self.pending < PENDING_MAX and not run.peaceful:
+            self._write(RaftGroup(self._chance.randrange(4)))
+        if not run.levels.old or run.loop.time() < self._not_before:
+            return
+        self._not_before = run.loop.time() + PAUSE_S
+        if self._is_on:
+            self._err()
+        elif run.events >= self._from or run.peaceful:
+            self._enable()
+
+    # --- Features ---------------------------------------------------------------------------
+
+    def _enable(self) -> None:
+        """As `ClusterService` does it: only if every process understands it."""
+        run = self._run
+        leader = run.leader(METADATA_GROUP)
+        if leader is None:
+            return
+        others = [each for each in run.machines.values() if each is not leader]
+        reached = [each for each in others if each.runs and not run.network.parts(leader, each)]
+        understood = {f"store {each.number}": each.understands for each in reached}
+        silent = [f"store {each.number}" for each in others if each not in reached]
+        try:
+            check(LATEST, leader.understands, lacking(LATEST, understood, silent))
+        except KernelError:
+            run.count("raise refused")
+            self._renew()
+            return
+        self._tasks.append(run.loop.create_task(self._raise(leader)))
+
+    def _renew(self) -> None:
+        """One process ends, and starts again as a new build."""
+        old = [each for each in self._run.machines.values() if each.understands < LATEST]
+        if old:
+            machine = self._chance.choice(old)
+            machine.understands = LATEST
+            if machine.runs:
+                machine.kill()
+
+    def renew_all(self) -> None:
+        """So does every old one."""
+        for machine in self._run.machines.values():
+            if machine.understands < LATEST:
+                machine.understands = LATEST
+                if machine.runs:
+                    machine.kill()
+
+    async def _raise(self, leader: Machine) -> None:
+        self._run.count("raise asked for")
+        try:
+            await leader.opened.client.raise_level(LATEST)
+        except KernelError:
+            return  # it has ended, or leads no more: asked again
+        self._run.count("raise answered in peace" if self._run.peaceful else "raise answered")
+
+    def _err(self) -> None:
+        """An old build is started although something is on: it ends before it answers anything."""
+        run = self._run
+        mistaken = "kill" in run.levels.faults and not run.peaceful
+        if not mistaken or self._mistakes >= MISTAKES_MAX or self._chance.random() > 0.05:
+            return
+        machine = self._chance.choice(list(run.machines.values()))
+        if machine.runs:
+            self._mistakes += 1
+            run.note(f"{machine.number} becomes an old build")
+            machine.understands = 0
+            machine.kill()
+
+    # --- Records ----------------------------------------------------------------------------
+
+    def _write(self, group: RaftGroup) -> None:
+        """Change two records together; one by one where that is not understood yet."""
+        first, second = self._chance.sample(KEYS, 2)
+        write = self._sequence + 1
+        value = None if self._chance.random() < 0.3 else b"%d" % write
+        changes = (
+            commands.PutRecord(first, value, None),
+            commands.PutRecord(second, b"%d" % write, None),
+        )
+
+        def heard(result: object) -> None:
+            assert isinstance(result, tuple)
+            (found,) = result
+            if isinstance(found, KernelError) and found.code is Code.NOT_ALLOWED:
+                self._run.count("command refused before its level")
+                for each in changes:
+                    self._propose(group, each, lambda _result: None)
+            elif isinstance(found, list):
+                for version in found:
+                    self._run.features.version_given(int(group), version, write)
+
+        self._propose(group, commands.PutRecords(changes), heard)
+
+    def _propose(self, group: RaftGroup, change: commands.Control, heard: Done) -> None:
+        self._run.events += 1
+        self._sequence += 1
+        identity = (CLIENT, 1, self._sequence)
+        self.pending += 1
+
+        def attempt(leader: Leader, done: Done) -> None:
+            leader.propose(change, identity, done)
+
+        def done(result: object) -> None:
+            self.pending -= 1
+            heard(result)
+
+        self._request_pipeline.send(group, attempt, done)
