@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 from kernel.broker.snapshots.snapshot import dump
 from kernel.common.feature_levels import LATEST
-from kernel.common.ids import RaftGroup
+from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
 from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, Change, ConfigurationChange
@@ -242,7 +242,7 @@ class Run:
         voters = tuple(range(1, self.levels.nodes + 1))
         for kind in (ADD_LEARNER, ADD_VOTER):
             for number in voters[1:]:
-                for group in self._groups():
+                for group in self.groups():
                     core = first.member(group).core
                     change = ConfigurationChange((Change(kind, number),))
                     first.opened.store.consensus.change_members(group, change)
@@ -262,7 +262,7 @@ class Run:
     def _is_level(self) -> bool:
         return all(
             progress.match == core.log.last_index
-            for group in self._groups()
+            for group in self.groups()
             for core in (self.machines[1].member(group).core,)
             for progress in core.tracker.peers
         )
@@ -303,13 +303,21 @@ class Run:
         self.queues.total_queue()
         self.queues.publish_order()
 
-    def _groups(self) -> list[RaftGroup]:
+    def groups(self) -> list[RaftGroup]:
+        """Numbers of all groups."""
         return [RaftGroup(number) for number in range(DATA_GROUPS + 1)]
 
     def leader(self, group: int) -> Machine | None:
         """The node that leads a group, of the highest term."""
         leading = [e for e in self.machines.values() if e.runs and e.member(group).serves]
         return max(leading, key=lambda each: each.member(group).core.term, default=None)
+
+    def voters(self, group: int) -> set[int]:
+        """As who leads a group knows them; nobody if none does."""
+        leader = self.leader(group)
+        return (
+            set(leader.member(group).core.tracker.members.voters) if leader is not None else set()
+        )
 
     def _is_quiet(self) -> bool:
         return not self._why_not()
@@ -318,7 +326,10 @@ class Run:
         """What is not level or drained yet; nothing if all is."""
         if any(client.pending for client in (*self._producers, self._operator)):
             return "publishes are not answered"
-        for group in self._groups():
+        for machine in self.machines.values():
+            if not machine.runs:
+                return f"node {machine.number} does not start"
+        for group in self.groups():
             leader = self.leader(group)
             if leader is None:
                 return f"group {group} has no leader"
@@ -332,13 +343,14 @@ class Run:
                     return f"group {group}: node {number} is not healed"
                 if machine.runs and machine.member(group).state.applied != member.state.applied:
                     return f"group {group}: node {number} is not level"
-            if member.state.feature_level < LATEST:
+            follows = self.voters(group) & self.voters(METADATA_GROUP)
+            if member.state.feature_level < LATEST and follows:
                 return f"group {group} has level {member.state.feature_level}"
             if member.state.outbox:
                 return f"group {group}: {len(member.state.outbox)} dead letters wait"
         for machine in self.machines.values():
-            opened = machine.opened.store if machine.runs else None
-            if opened is not None and opened.feature_level > opened.journal.last_checkpoint.level:
+            opened = machine.opened.store
+            if opened.feature_level > opened.journal.last_checkpoint.level:
                 return f"the checkpoint of {machine.number} does not say what is on"
         for queue in QUEUES:
             leader = self.leader(group_of(queue))
@@ -357,7 +369,7 @@ class Run:
 
     def same_state_in(self, *machines: Machine) -> None:
         """Of these, and of what was seen so far."""
-        for group in self._groups():
+        for group in self.groups():
             for machine in machines:
                 if not machine.runs:
                     continue
