@@ -12,10 +12,10 @@ import pytest
 from gateway.config.loading import load
 from gateway.serving.store_node import found_cluster
 from tests.free_ports import free_ports
-from tests.gateway.serving import Process, launched
+from tests.gateway.serving import NO_VARIABLES, Process, launched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gateway.config.schema import Settings
@@ -91,12 +91,21 @@ class Cluster:
         """As `weir cluster init` does."""
         found_cluster(self._folder / "1", self.settings(1))
 
-    def start_store(self, number: int, *more: str, config: Path | None = None) -> None:
+    def start_store(
+        self,
+        number: int,
+        *more: str,
+        config: Path | None = None,
+        variables: Mapping[str, str] = NO_VARIABLES,
+    ) -> Process:
         settings = [*self._store_settings(number), *more]
         data = self._folder / str(number)
-        self.stores[number] = self._stack.enter_context(
-            launched(data, *settings, role="store", config=config, WEIR_CLUSTER_SECRET=self._secret)
+        own = {**variables, "WEIR_CLUSTER_SECRET": self._secret}
+        store = self._stack.enter_context(
+            launched(data, *settings, role="store", config=config, variables=own)
         )
+        self.stores[number] = store
+        return store
 
     @property
     def addresses(self) -> dict[int, tuple[str, int]]:
@@ -104,12 +113,18 @@ class Cluster:
         return {number: ("127.0.0.1", port) for number, port in self._ports.items()}
 
     def start_gateway(
-        self, name: str, *settings: str, secret: str | None = None, config: Path | None = None
+        self,
+        name: str,
+        *settings: str,
+        secret: str | None = None,
+        config: Path | None = None,
+        variables: Mapping[str, str] = NO_VARIABLES,
     ) -> Process:
         """One that does not serve before the stores can be reached. `settings` win over those that
         are common to all, `secret` over the cluster's.
         """
         key_file = f"node.key_file={self._folder / 'secrets.key'}"
+        own = {**variables, "WEIR_CLUSTER_SECRET": self._secret if secret is None else secret}
         return self._stack.enter_context(
             launched(
                 self._folder / name,
@@ -119,7 +134,7 @@ class Cluster:
                 *settings,
                 role="gateway",
                 config=config,
-                WEIR_CLUSTER_SECRET=self._secret if secret is None else secret,
+                variables=own,
             )
         )
 

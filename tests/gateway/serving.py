@@ -20,7 +20,7 @@ import pika
 from gateway.config.loading import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 START_SECONDS = 60
@@ -31,6 +31,9 @@ PORTS = tuple(f"{'.'.join(path)}.port=0" for path in load(environ={}).settings.o
 """Free ports for every listener that is open by default."""
 
 GATEWAY = (sys.executable, "-m", "gateway")
+
+
+NO_VARIABLES: Mapping[str, str] = {}
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -88,6 +91,11 @@ class Process:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(STOP_SECONDS)
+
+    def read(self) -> None:
+        """What it has said by now goes to `said`."""
+        while not self.lines.empty():
+            self.said.append(self.lines.get() or "")
 
     def rest(self) -> str:
         """Everything it said, once it has ended."""
@@ -158,15 +166,18 @@ def launched(
     role: str = "serve",
     config: Path | None = None,
     program: Sequence[str] = GATEWAY,
-    **variables: str,
+    variables: Mapping[str, str] = NO_VARIABLES,
+    **more: str,
 ) -> Iterator[Process]:
-    """A process of a role that may not serve yet; killed at the end if it still runs."""
+    """A process of a role that may not serve yet; killed at the end if it still runs. `variables`
+    and `more`: of its environment.
+    """
     process = subprocess.Popen(
         command(data, *settings, role=role, config=config, program=program),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
-        env=environment(**variables),
+        env=environment(**variables, **more),
     )
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
@@ -194,7 +205,7 @@ def serving(
     data: Path, *settings: str, config: Path | None = None, **variables: str
 ) -> Iterator[Process]:
     """A node that serves; killed at the end if it still runs."""
-    with launched(data, *settings, config=config, **variables) as node:
+    with launched(data, *settings, config=config, variables=variables) as node:
         yield node.serves()
 
 

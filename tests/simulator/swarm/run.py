@@ -315,16 +315,14 @@ class Run:
     def voters(self, group: int) -> set[int]:
         """As who leads a group knows them; nobody if none does."""
         leader = self.leader(group)
-        return (
-            set(leader.member(group).core.tracker.members.voters) if leader is not None else set()
-        )
+        return set(leader.member(group).core.tracker.members.voters if leader else ())
 
     def _is_quiet(self) -> bool:
         return not self._why_not()
 
     def _why_not(self) -> str:
         """What is not level or drained yet; nothing if all is."""
-        if any(client.pending for client in (*self._producers, self._operator)):
+        if self._operator.pending or any(each.pending for each in self._producers):
             return "publishes are not answered"
         for machine in self.machines.values():
             if not machine.runs:
