@@ -46,6 +46,7 @@ _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
 _VERSION = commands.VERSION
 _FIRST_WITH_LEVEL = commands.FIRST_WITH_LEVEL
+_SECOND_VERSIONS = commands.SECOND_VERSIONS
 
 _STREAM = TopicKind.STREAM
 _SIZE = int(Feature.SIZE)
@@ -148,7 +149,9 @@ class Machine:
         results: list[object] = []
         origin = batch.origin
         for kind, version, body in batch.commands:
-            if version != _VERSION or kind >= _FIRST_WITH_LEVEL:
+            if kind >= _FIRST_WITH_LEVEL or (
+                version != _VERSION and version != _SECOND_VERSIONS.get(kind)
+            ):
                 self._check(kind, version)
             if kind == _ENQUEUE:
                 results.append(self._enqueue(index, body, origin))

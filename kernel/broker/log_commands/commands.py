@@ -407,6 +407,11 @@ before one is written."""
 FIRST_WITH_LEVEL = int(Command.RAISE_LEVEL)
 """Types from here on have to be looked up in LEVELS; those below only in another version than 1."""
 
+SECOND_VERSIONS = {
+    kind: version for (kind, version), level in LEVELS.items() if version != VERSION and not level
+}
+"""Versions of before there were levels, by type: known without a look-up (hot)."""
+
 CONTROL_LEVELS: dict[type[Control], int] = {
     command: level
     for kind, command in CONTROL_TYPES.items()
