@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _RAISE = entries.COMMAND.pack(Command.RAISE_LEVEL, commands.VERSION, 2) + b"\x91"
 """How a RAISE_LEVEL begins in an entry."""
 
-HIT = 0.3
+HIT = 0.5
 """Share of the steps of a raise at which the process that makes it is hit."""
 
-HITS_MAX = 6
+HITS_MAX = 8
 
 
 class FeatureRules:
