@@ -128,14 +128,25 @@ class AuthStore:
             return AuthError(AuthCode.INVALID_ARGUMENT, fault)
         old = self._find(record)
         refusal = _version_refusal(record, old, is_new=is_new)
-        if refusal is None:
-            refusal = self._reference_refusal(record, old) or self._limit_refusal(record, old)
         if refusal is not None:
             return refusal
-        self._insert(
-            msgspec.structs.replace(record, version=1 if old is None else old.version + 1), old
-        )
-        return None
+        version = 1 if old is None else old.version + 1
+        return self.follow(msgspec.structs.replace(record, version=version))
+
+    def follow(self, record: Record) -> AuthError | None:
+        """Takes over a record as it is kept elsewhere, new or changed, with its version there; or
+        returns why not.
+
+        Codes: INVALID_ARGUMENT, NOT_FOUND, LIMIT_EXCEEDED.
+        """
+        fault = record_fault(record)
+        if fault is not None:
+            return AuthError(AuthCode.INVALID_ARGUMENT, fault)
+        old = self._find(record)
+        refusal = self._reference_refusal(record, old) or self._limit_refusal(record, old)
+        if refusal is None:
+            self._insert(record, old)
+        return refusal
 
     def _find(self, record: Record) -> Record | None:
         if isinstance(record, User):

@@ -24,7 +24,6 @@ from auth.principal import split_login
 from auth.users.directory import Directory
 from auth.users.records import (
     AccessKey,
-    Alter,
     Change,
     Create,
     Policy,
@@ -115,30 +114,28 @@ class UserRecords:
                 continue
             yield msgspec.structs.replace(record, version=version)
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record changed or (None) was removed; called in the order of the log."""
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
+        """A metadata record changed, to (version, value), or (None) was removed."""
         if not key.startswith(PREFIX):
             return
         try:
-            refusal = self._apply(key, value)
+            refusal = self._apply(key, record)
         except AuthError as error:
             refusal = error
         if refusal is not None:
             _log.error("auth record not applied", key=key, reason=refusal.message)
 
-    def _apply(self, key: str, value: bytes | None) -> AuthError | None:
+    def _apply(self, key: str, changed: tuple[int, bytes] | None) -> AuthError | None:
         known = self._known.get(key)
-        if value is None:
+        if changed is None:
             if known is None:
                 return None
             del self._known[key]
             return self.store.apply(_removal(known))
-        record = decode_record(key, value)
+        version, value = changed
+        record = msgspec.structs.replace(decode_record(key, value), version=version)
         self._known[key] = record
-        held = _held(self.store, record)
-        if held is None:
-            return self.store.apply(Create(record))
-        return self.store.apply(Alter(msgspec.structs.replace(record, version=held.version)))
+        return self.store.follow(record)
 
 
 class Identity(UserRecords):
@@ -192,15 +189,6 @@ def _removal(record: Record) -> Change:
     if isinstance(record, AccessKey):
         return RemoveAccessKey(record.key_id)
     return RemovePolicy(record.tenant, record.name)
-
-
-def _held(store: AuthStore, record: Record) -> Record | None:
-    """The record of the same name in the store."""
-    if isinstance(record, User):
-        return store.user(record.tenant, record.name)
-    if isinstance(record, AccessKey):
-        return store.access_key(record.key_id)
-    return store.policy(record.tenant, record.name)
 
 
 def _whole(records: Iterable[Record]) -> list[Record]:

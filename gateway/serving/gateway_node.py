@@ -211,7 +211,7 @@ class GatewayNode(ServingNode):
     def _follow_register(self, client: ClusterClient) -> None:
         """Dial the stores that belong to the cluster, wherever they are now."""
 
-        def follow(key: str, _value: bytes | None) -> None:
+        def follow(key: str, _record: tuple[int, bytes] | None) -> None:
             if key.startswith(records.PREFIX):
                 update()
 

@@ -55,6 +55,9 @@ from .session import Session as Session
 from .transactions import HalfMessages
 from .tree import Tree
 
+RecordAction = Callable[[str, tuple[int, bytes] | None], None]
+"""Hears of a metadata record's key, and its (version, value) from now on; None: it was removed."""
+
 
 class Client(Protocol):
     """The store, seen from a gateway."""
@@ -215,8 +218,8 @@ class Client(Protocol):
     def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
         """(version, value) of the metadata records whose key begins so."""
 
-    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
-        """Have every change of a metadata record told to `action`."""
+    def watch_records(self, action: RecordAction) -> None:
+        """Have every change of a metadata record told to `action`, in the order of the log."""
 
     async def administer(self, change: Administration) -> object:
         """Make a change; returns what the command's docstring says, once it is on disk."""

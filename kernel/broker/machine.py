@@ -206,10 +206,11 @@ class Machine:
                 f"level {level} being turned on, and this build understands {self._understands}"
             )
         if level > state.feature_level:
-            if state.feature_level < REGISTER:
-                # What versions were given before is below both.
+            if state.feature_level < REGISTER and state.records:
+                # What versions were removed before is below both. A log without a record never had
+                # one: that of the number of groups is its first, and stays.
                 versions = (version for version, _ in state.records.values())
-                state.record_version = max(state.applied, *versions, 0)
+                state.record_version = max(state.applied, *versions)
             state.feature_level = level
         return state.feature_level
 

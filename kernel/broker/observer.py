@@ -76,8 +76,8 @@ class Observer(Protocol):
     def outbox_grew(self) -> None:
         """There is something to send."""
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record changed, or (None) was removed."""
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
+        """A metadata record changed, to (version, value), or (None) was removed."""
 
     def tree_changed(self, event: TreeEvent) -> None:
         """Something of the topic tree changed."""

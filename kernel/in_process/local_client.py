@@ -9,7 +9,7 @@ on entries that are fdatasynced; transient topics answer from memory, in a later
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import cast
 
 from ..api.changes import name_of
@@ -24,6 +24,7 @@ from ..api.client import (
     PutRecord,
     Received,
     ReceiveSpec,
+    RecordAction,
     Settlement,
     SettleSink,
     StartMove,
@@ -103,7 +104,7 @@ class LocalClient(BaseClient):
         self.dead_letters = DeadLetterSender(store, self)
         for room in (store.topic_room, store.transient_group.topic_room):
             room.dead_letter = self.dead_letters.refused
-        self._watchers: list[Callable[[str, bytes | None], None]] = []
+        self._watchers: list[RecordAction] = []
         self._receiver = Receiver(self._dispatcher, self._loop)
         self.moves = Mover(
             store,
@@ -443,14 +444,14 @@ class LocalClient(BaseClient):
         records = self._store.replica(METADATA_GROUP).state.records
         return {key: each for key, each in records.items() if key.startswith(prefix)}
 
-    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
+    def watch_records(self, action: RecordAction) -> None:
         """Have every change of a metadata record told to `action`."""
         self._watchers.append(action)
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """A metadata record changed."""
         for action in self._watchers:
-            action(key, value)
+            action(key, record)
 
 
 def _is_client(client: LocalClient) -> Client:

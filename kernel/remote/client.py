@@ -11,7 +11,7 @@ group's voters has fdatasynced; what is transient is answered from memory, in a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ..api.client import (
@@ -22,6 +22,7 @@ from ..api.client import (
     ConsumerSpec,
     Received,
     ReceiveSpec,
+    RecordAction,
     Settlement,
     SettleSink,
 )
@@ -191,7 +192,7 @@ class ClusterClient(BaseClient):
         records = self.definitions.mirror(METADATA_GROUP).records
         return {key: each for key, each in records.items() if key.startswith(prefix)}
 
-    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
+    def watch_records(self, action: RecordAction) -> None:
         """Have every change of a metadata record told to `action`."""
         self._records.watchers.append(action)
 
@@ -293,12 +294,12 @@ class _Records(Hears):
     """Who watches metadata records."""
 
     def __init__(self) -> None:
-        self.watchers: list[Callable[[str, bytes | None], None]] = []
+        self.watchers: list[RecordAction] = []
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """Tell them."""
         for action in self.watchers:
-            action(key, value)
+            action(key, record)
 
 
 def _is_client(client: ClusterClient) -> Client:

@@ -98,13 +98,14 @@ def test_a_policy_rules_at_once_and_stays_while_it_is_held(node: Process) -> Non
     rules = ["allow inspect,publish topic:orders-*"]
     found = node.api("PUT", "/policies/senders", {"rules": rules})
     assert (found.status, found.json["rules"]) == (201, rules)
+    version = found.json["version"]
     node.api("POST", "/topics", {"name": "orders-1", "type": "work", "tree": False})
     node.api("POST", "/users", {"name": "sender", "policies": ["senders"]})
     client = sqs(node, node.api("POST", "/keys", {"user": "sender"}).json)
     url = client.get_queue_url(QueueName="orders-1")["QueueUrl"]
     client.send_message(QueueUrl=url, MessageBody="x")
     denied = ["allow inspect topic:orders-*", "deny publish *"]
-    assert node.api("PUT", "/policies/senders", {"rules": denied}).json["version"] == 2
+    assert node.api("PUT", "/policies/senders", {"rules": denied}).json["version"] == version + 1
     with pytest.raises(botocore.exceptions.ClientError, match="AccessDenied"):
         client.send_message(QueueUrl=url, MessageBody="x")
     found = node.api("DELETE", "/policies/senders")
@@ -169,3 +170,10 @@ def test_everything_is_there_again_after_a_kill(tmp_path: Path) -> None:
         amqp(node, "u", "password").close()
         sqs(node, key).list_queues()
         assert node.api("PATCH", "/users/u", {"enabled": True}).json["version"] == 3
+
+
+def test_what_is_made_again_under_the_same_name_can_be_changed_and_removed(node: Process) -> None:
+    for _ in range(2):
+        assert node.api("PUT", "/policies/again", {"rules": ["deny * *"]}).status == 201
+        assert node.api("PUT", "/policies/again", {"rules": ["allow * *"]}).status == 200
+        assert node.api("DELETE", "/policies/again").status == 204

@@ -11,6 +11,7 @@ from auth.policies.policy_rules import parse_rule
 from auth.users.records import AccessKey, Policy, Record, User
 from gateway.access.identity import Identity, decode_record, encode_record, key_of
 from gateway.admin.resources.principals import Principals
+from kernel.api.client import RecordAction
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ class Kernel:
 
     def __init__(self, *records: Record) -> None:
         self.held = {key_of(each): (1, encode_record(each)) for each in records}
-        self.watchers: list[Callable[[str, bytes | None], None]] = []
+        self.watchers: list[RecordAction] = []
         self.before: Callable[[], None] = lambda: None
 
     def records(self, prefix: str) -> dict[str, tuple[int, bytes]]:
         return {key: each for key, each in self.held.items() if key.startswith(prefix)}
 
-    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
+    def watch_records(self, action: RecordAction) -> None:
         self.watchers.append(action)
 
     def put(self, key: str, value: bytes | None) -> int:
@@ -67,7 +68,7 @@ class Kernel:
         else:
             self.held[key] = (version, value)
         for watcher in self.watchers:
-            watcher(key, value)
+            watcher(key, self.held.get(key))
         return version
 
     async def administer(self, change: PutRecord) -> int:

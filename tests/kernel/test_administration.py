@@ -462,8 +462,8 @@ async def test_an_unused_router_goes_with_its_last_route(world: World) -> None:
 @simulated()
 async def test_records_have_versions_and_survive(world: World) -> None:
     client = world.client
-    heard: list[tuple[str, bytes | None]] = []
-    client.watch_records(lambda key, value: heard.append((key, value)))
+    heard: list[tuple[str, tuple[int, bytes] | None]] = []
+    client.watch_records(lambda key, record: heard.append((key, record)))
     assert await client.administer(PutRecord("user/ann", b"1", expected=0)) == 1
     assert await client.administer(PutRecord("user/ann", b"2", expected=1)) == 2
     assert await refused(world, PutRecord("user/ann", b"3", expected=1)) is Code.ALREADY_EXISTS
@@ -473,10 +473,10 @@ async def test_records_have_versions_and_survive(world: World) -> None:
     await world.crash()
     assert dict(world.client.records("user/")) == {"user/ann": (2, b"2")}
     assert heard == [
-        ("user/ann", b"1"),
-        ("user/ann", b"2"),
-        ("policy/x", b"p"),
-        ("user/bob", b"b"),
+        ("user/ann", (1, b"1")),
+        ("user/ann", (2, b"2")),
+        ("policy/x", (1, b"p")),
+        ("user/bob", (1, b"b")),
         ("user/bob", None),
     ]
 

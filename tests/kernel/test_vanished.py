@@ -46,8 +46,8 @@ async def test_what_a_snapshot_does_not_have_is_forgotten(world: World) -> None:
     await propose_to(store.leader(list_group), join, client.next_identity())
     assert client.topology.tree.indexes_of(T, "x/+")
 
-    heard: list[tuple[str, bytes | None]] = []
-    client.watch_records(lambda key, value: heard.append((key, value)))
+    heard: list[tuple[str, tuple[int, bytes] | None]] = []
+    client.watch_records(lambda key, record: heard.append((key, record)))
     relay: Relay[Replica] = Relay()
     relay.add(client)
     for state in snapshots:
@@ -64,4 +64,4 @@ async def test_what_a_snapshot_does_not_have_is_forgotten(world: World) -> None:
     assert client.router(T, "s") is not None
     assert client.router(T, "new") is None
     assert not client.topology.tree.indexes_of(T, "x/+")
-    assert sorted(heard) == [("k/both", b"1"), ("k/new", None), ("k/old", b"1")]
+    assert sorted(heard) == [("k/both", (1, b"1")), ("k/new", None), ("k/old", (1, b"1"))]

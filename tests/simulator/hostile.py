@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
@@ -47,6 +47,7 @@ from kernel.api.client import (
     PutTopic,
     Received,
     ReceiveSpec,
+    RecordAction,
     Session,
     Settlement,
     SettleSink,
@@ -159,9 +160,9 @@ class HostileClient:
         found = self.local.records(prefix)
         return {key: (version, bytes(bytearray(value))) for key, (version, value) in found.items()}
 
-    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
-        def changed(key: str, value: bytes | None) -> None:
-            copy = through_bytes([key, value])
+    def watch_records(self, action: RecordAction) -> None:
+        def changed(key: str, record: tuple[int, bytes] | None) -> None:
+            copy = through_bytes([key, record])
             self.late.call("records", lambda: action(*copy))
 
         self.local.watch_records(changed)

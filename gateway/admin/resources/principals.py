@@ -208,17 +208,19 @@ class Principals:
 
     async def put_policy(
         self, tenant: str, name: str, rules: Sequence[str], most: int = POLICIES_PER_TENANT_MAX
-    ) -> Policy:
-        """Create a policy, of `most` in its tenant, or replace its rules. Raises AuthError
-        INVALID_ARGUMENT (also for a built-in policy's name), LIMIT_EXCEEDED.
+    ) -> tuple[Policy, bool]:
+        """Create a policy, of `most` in its tenant, or replace its rules; it, and whether it
+        is new. Raises AuthError INVALID_ARGUMENT (also for a built-in policy's name),
+        LIMIT_EXCEEDED.
         """
         policy = Policy(tenant=tenant, name=name, rules=tuple(parse_rule(rule) for rule in rules))
         async with self._lock:
             known = self.store.policy(tenant, name)
             if known is None:
                 self._check_policies(tenant, most)
-                return await self._create(policy)
-            return await self._alter(msgspec.structs.replace(policy, version=known.version))
+                return await self._create(policy), True
+            altered = msgspec.structs.replace(policy, version=known.version)
+            return await self._alter(altered), False
 
     async def remove_policy(self, tenant: str, name: str) -> None:
         """Remove a policy. Raises AuthError NOT_FOUND, IN_USE (users hold it)."""

@@ -273,8 +273,8 @@ class PrincipalRoutes:
         name = path_name(request, "policy")
         is_node = caller_of(request).administers_node
         most = POLICIES_PER_TENANT_MAX if is_node else OWN_POLICIES_MAX
-        policy = await self._principals.put_policy(tenant, name, asked.rules, most)
-        return answer(_policy(policy), 201 if policy.version == 1 else 200)
+        policy, is_new = await self._principals.put_policy(tenant, name, asked.rules, most)
+        return answer(_policy(policy), 201 if is_new else 200)
 
     async def delete_policy(self, request: Request) -> Response:
         """Remove a policy that no user holds."""

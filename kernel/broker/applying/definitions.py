@@ -67,21 +67,21 @@ class Definitions:
         )
 
     def _set_record(self, command: commands.PutRecord) -> int:
-        """Change a record; its new version. Without REGISTER a record that is made anew has version
-        1 again, so that a change made from the one before would fit.
+        """Change a record; its new version, 1 more than the last. Without REGISTER a record that is
+        made anew has version 1 again, so that a change made from the one before would fit; with it,
+        one above all that were removed.
         """
-        state, records = self.state, self.state.records
-        if state.feature_level >= REGISTER:
-            state.record_version += 1
-            version = state.record_version
+        state, key = self.state, command.key
+        version, _ = state.records.get(key, (state.record_version, b""))
+        version += 1
+        state.changing(Section.RECORDS, key)
+        if command.value is not None:
+            state.records[key] = (version, command.value)
         else:
-            version = records.get(command.key, (0, b""))[0] + 1
-        state.changing(Section.RECORDS, command.key)
-        if command.value is None:
-            records.pop(command.key, None)
-        else:
-            records[command.key] = (version, command.value)
-        self._observer.record_changed(command.key, command.value)
+            state.records.pop(key, None)
+            if state.feature_level >= REGISTER:
+                state.record_version = max(state.record_version, version)
+        self._observer.record_changed(key, state.records.get(key))
         return version
 
     # --- Topics -----------------------------------------------------------------------------

@@ -165,7 +165,8 @@ class GroupState:
         self.feature_level = 0
         """What is on in this group (`feature_levels`); the log has raised it."""
         self.record_version = 0
-        """With REGISTER on: the version that a record was given last; the next one is above it."""
+        """With REGISTER on: no version of a record that was removed is above it, and that of each
+        one that is made is."""
         self.next_topic = 1
         self.next_outbox = 1
         self.topics: dict[TopicId, TopicState] = {}

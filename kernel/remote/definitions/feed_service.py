@@ -301,13 +301,12 @@ class FeedService:
         gone = things.RouteGone(*name, route)
         self._tell(replica, lambda: gone if removed else wire.RoutesAre(*name, [route]))
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """A metadata record changed."""
         replica = self._host.replica(METADATA_GROUP)
-        version = replica.state.records[key][0] if value is not None else 0
         self._tell(
             replica,
-            lambda: wire.RecordGone(key) if value is None else wire.RecordIs(key, version, value),
+            lambda: wire.RecordGone(key) if record is None else wire.RecordIs(key, *record),
         )
 
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:

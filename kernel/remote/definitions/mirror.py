@@ -31,8 +31,8 @@ class Hears:
     def route_changed(self, tenant: str, router: str, route: Route, *, removed: bool) -> None:
         """A route has come or gone; not told of those that go with their router."""
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record is new, has changed, or (None) is gone."""
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
+        """A metadata record is new or has changed, to (version, value), or (None) is gone."""
 
     def index_changed(self, tenant: str, pattern: str, ref: QueueRef, *, removed: bool) -> None:
         """A reference list of a tree pattern has been made, or is gone."""
@@ -207,7 +207,7 @@ class Mirror:
         if self.records.get(key) != record:
             self.records[key] = record
             for each in hears:
-                each.record_changed(key, record[1])
+                each.record_changed(key, record)
 
     def _drop_record(self, key: str, hears: Sequence[Hears]) -> None:
         if self.records.pop(key, None) is not None:

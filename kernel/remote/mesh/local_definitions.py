@@ -299,7 +299,7 @@ class LocalDefinitions:
         """There are dead letters to send."""
         self.dead_letters.outbox_grew(replica)
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """The transient group has no records."""
 
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:

@@ -261,7 +261,7 @@ class Unconcerned:
     def outbox_grew(self, replica: Replica) -> None:
         """Nothing of streams."""
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """Nothing of streams."""
 
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:

@@ -29,5 +29,4 @@ def tell_vanished(relay: Relay[Replica], old: GroupState, replica: Replica) -> N
             relay.tree_changed(replica, IndexChanged(tenant, pattern, ident, removed=True))
     for key in old.records.keys() | new.records.keys():
         if old.records.get(key) != new.records.get(key):
-            value = new.records.get(key)
-            relay.record_changed(key, value[1] if value is not None else None)
+            relay.record_changed(key, new.records.get(key))

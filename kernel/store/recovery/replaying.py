@@ -64,7 +64,7 @@ class Silent(Observer):
     def outbox_grew(self) -> None:
         """Ignored: nobody consumes, and nobody listens, during a replay."""
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def tree_changed(self, event: TreeEvent) -> None:

@@ -32,7 +32,7 @@ class ReplicaListener(Protocol[HeardT_contra]):
     def outbox_grew(self, replica: HeardT_contra) -> None:
         """There are dead letters to send."""
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """A metadata record changed."""
 
     def tree_changed(self, replica: HeardT_contra, event: TreeEvent) -> None:
@@ -87,10 +87,10 @@ class Relay(Generic[ReplicaT]):
         for each in self._listeners:
             each.outbox_grew(replica)
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """A metadata record changed."""
         for each in self._listeners:
-            each.record_changed(key, value)
+            each.record_changed(key, record)
 
     def tree_changed(self, replica: ReplicaT, event: TreeEvent) -> None:
         """Something of the topic tree changed."""

@@ -581,9 +581,9 @@ class Replica(Observer):
         """There are dead letters to send."""
         self._relay.outbox_grew(self)
 
-    def record_changed(self, key: str, value: bytes | None) -> None:
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """A metadata record changed."""
-        self._relay.record_changed(key, value)
+        self._relay.record_changed(key, record)
 
     def tree_changed(self, event: TreeEvent) -> None:
         """Something of the topic tree changed."""

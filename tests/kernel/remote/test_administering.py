@@ -215,15 +215,15 @@ async def test_a_purge_tells_how_many_messages_it_has_dropped(
 
 async def test_records_have_versions_and_are_told_of(one: tuple[Node, ClusterClient]) -> None:
     _, client = one
-    heard: list[tuple[str, bytes | None]] = []
-    client.watch_records(lambda key, value: heard.append((key, value)))
+    heard: list[tuple[str, tuple[int, bytes] | None]] = []
+    client.watch_records(lambda key, record: heard.append((key, record)))
     version = await client.administer(PutRecord("users/ada", b"1"))
     assert client.records("users/") == {"users/ada": (version, b"1")}
     stale = PutRecord("users/ada", b"2", cast("int", version) + 1)
     assert await refused(client, stale) is Code.ALREADY_EXISTS
     await client.administer(PutRecord("users/ada", None, cast("int", version)))
     assert client.records("users/") == {}
-    assert heard == [("users/ada", b"1"), ("users/ada", None)]
+    assert heard == [("users/ada", (version, b"1")), ("users/ada", None)]
 
 
 async def test_messages_are_moved_by_a_task_of_the_store(one: tuple[Node, ClusterClient]) -> None:

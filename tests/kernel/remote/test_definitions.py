@@ -119,8 +119,8 @@ async def test_everything_is_mirrored_at_the_start_and_changes_follow(
         async with gateway_of(nodes) as second:
             log = Log()
             second.definitions.hear(log)
-            records: list[tuple[str, bytes | None]] = []
-            second.watch_records(lambda key, value: records.append((key, value)))
+            records: list[tuple[str, tuple[int, bytes] | None]] = []
+            second.watch_records(lambda key, record: records.append((key, record)))
             assert second.topic(DEFAULT_TENANT, "orders") == orders
             router = second.router(DEFAULT_TENANT, "news")
             assert router is not None
