@@ -18,7 +18,7 @@ from ...api.client import ConsumerSink, ConsumerSpec, Settlement, SettleSink
 from ...api.filters import setting_of
 from ...api.model import QueueRef, Reason
 from ...common.errors import Code, KernelError
-from ...common.ids import SessionId
+from ...common.ids import RaftGroup, SessionId, queue_there
 from ...rpc.channel import Channel
 from ..leader_calls.transaction_wire import StreamConsumer
 from . import stream_wire
@@ -249,12 +249,14 @@ class SpreadParts:
 class PartGroup:
     """One Raft group."""
 
-    __slots__ = ("asked", "channel", "number", "parts", "term", "unconfirmed")
+    __slots__ = ("asked", "channel", "number", "parts", "term", "there", "unconfirmed")
 
-    def __init__(self) -> None:
+    def __init__(self, there: RaftGroup) -> None:
+        self.there = there
+        """Its number where it is led."""
         self.term = 0
         self.channel: Channel | None = None
-        """To the store that serves it."""
+        """To who serves it."""
         self.number = 0
         """Of the last settlement, or block of them."""
         self.parts: dict[StreamPart, None] = {}
@@ -264,14 +266,14 @@ class PartGroup:
         """Settlements that are answered, by number."""
 
 
-def head_of(part: StreamPart, share: CreditShare) -> stream_wire.Attach:
-    """A part as its leader is told of it."""
-    spec = part.spec
+def head_of(part: StreamPart, share: CreditShare, there: RaftGroup) -> stream_wire.Attach:
+    """A part as its leader is told of it; `there`: the number that its group has there."""
+    spec, ref = part.spec, part.ref
     return stream_wire.Attach(
         part.number,
         share.number,
-        part.ref.group,
-        part.ref.id,
+        there,
+        ref.id if there == ref.group else queue_there(ref.id),
         spec.group,
         *part.claimant,
         part.origin,

@@ -122,7 +122,10 @@ class StreamBatches:
     def _send(self, channel: Channel, out: _Outgoing) -> None:
         encode = stream_wire.encode
         if out.attaches:
-            heads = [head_of(part, share) for part, share in out.attaches.items()]
+            heads = [
+                head_of(part, share, self._group_of(part.ref.group).there)
+                for part, share in out.attaches.items()
+            ]
             for at in range(0, len(heads), ATTACHES_MAX):
                 parts = encode(heads[at : at + ATTACHES_MAX])
                 channel.cast(stream_wire.ATTACH, parts, control=True)
@@ -135,7 +138,7 @@ class StreamBatches:
         for part in out.cancels:
             self._cancelled(part)
         for group, term in out.claims.items():
-            claimed = encode(stream_wire.Claimed(group, term))
+            claimed = encode(stream_wire.Claimed(self._group_of(group).there, term))
             channel.cast(stream_wire.CLAIMED, claimed, control=True)
 
     def _blocks(self, parts: dict[StreamPart, None]) -> list[stream_wire.Block]:
@@ -163,7 +166,7 @@ class StreamBatches:
         for number, (acks, settles) in by_group.items():
             group = self._group_of(number)
             group.number += 1
-            blocks.append(stream_wire.Block(number, group.number, acks, settles))
+            blocks.append(stream_wire.Block(group.there, group.number, acks, settles))
         return blocks
 
 

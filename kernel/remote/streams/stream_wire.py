@@ -17,6 +17,9 @@
     ENDED     a stream is over, or could not be attached, and why
     TOOK      a pull is over, and what it brought has been delivered
 
+A gateway serves what lives in its memory to other gateways in the same way: it says what a store
+says, of TRANSIENT_GROUP alone.
+
     payload: u32 bytes of the head | head: msgpack | of DELIVER: the slots, as they are stored
 
 Streams and pools are numbered by the gateway's process; numbers are never used again. A pool is
