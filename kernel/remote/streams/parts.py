@@ -23,11 +23,14 @@ from ...rpc.channel import Channel
 from ..leader_calls.transaction_wire import StreamConsumer
 from . import stream_wire
 
+GIVING_BACK = frozenset({Settlement.RELEASE, Settlement.RETURN})
+"""What is settled so comes again."""
+
 
 class PartEntry:
     """A settlement that is not known to be applied."""
 
-    __slots__ = ("fence", "how", "is_repeat", "number", "offsets", "reason", "sink", "tag")
+    __slots__ = ("fence", "how", "is_repeat", "lost", "number", "offsets", "reason", "sink", "tag")
 
     def __init__(
         self,
@@ -44,6 +47,8 @@ class PartEntry:
         self.tag = tag
         self.number = 0
         self.is_repeat = False
+        self.lost: Sequence[int] = ()
+        """What it names too and was not leased any more before it could be said."""
         self.fence: CreditShare | None = None
         """Of a RETURN of surplus: what comes by this share before the answer is surplus too."""
 
@@ -202,13 +207,10 @@ class StreamPart:
 
     @property
     def claims(self) -> list[int]:
-        """What is leased to it, as far as is known here."""
-        claimed = set(self.held)
-        for entries in (self.unconfirmed, self.backlog):
-            for entry in entries:
-                if entry.how is not Settlement.RETURN:
-                    claimed.update(entry.offsets)
-        return sorted(claimed)
+        """What is leased to it, as far as is known here, when it is about to be attached: what it
+        is going to settle too.
+        """
+        return sorted(self.held.union(*(entry.offsets for entry in self.backlog)))
 
     def grant(self, messages: int) -> None:
         """Add credit (see `client.Consumer`)."""

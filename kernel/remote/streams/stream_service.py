@@ -122,8 +122,10 @@ class StreamService(Unconcerned):
     def closed(self, channel: Channel) -> None:
         """It is gone: what its streams hold is kept for now."""
         gateway = self._gateways.get(channel.peer.store)
-        if gateway is None or gateway.channel is not channel:
-            return
+        if gateway is not None and gateway.channel is channel:
+            self._lost(gateway)
+
+    def _lost(self, gateway: ConsumingGateway) -> None:
         gateway.channel = None
         gateway.flush()
         gateway.claimed.clear()
@@ -215,6 +217,8 @@ class StreamService(Unconcerned):
         if gateway is None:
             gateway = self._gateways[process] = ConsumingGateway(process)
         if gateway.channel is not channel:
+            if gateway.channel is not None:
+                self._lost(gateway)  # it has found out before this end has
             gateway.channel = channel
             gateway.is_paused = False
             gateway.confirming.clear()

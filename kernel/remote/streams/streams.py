@@ -7,7 +7,8 @@
 
 A store says which groups it serves. All parts of such a group are attached there, with what they
 hold, then CLAIMED says that these are all. What has been settled and is not known to be applied is
-claimed too, and settled again; a RETURN is not: what nobody claims is ready again by itself.
+claimed too, and settled again, unless it has been delivered since. A RETURN that nobody waits for
+is not: what nobody claims is ready again by itself. What is refused is given back by nobody.
 
 A gateway serves its memory in the same way: a pseudo-group here, TRANSIENT_GROUP there and on the
 wire (`PartGroup.there`, `_here`).
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import cast
 
@@ -39,7 +41,16 @@ from ...rpc.handshake import Hello
 from ..leader_calls import call_numbers as calls
 from ..leader_calls.call_wire import WireError
 from . import stream_wire
-from .parts import CreditPool, CreditShare, PartEntry, PartGroup, SpreadParts, StreamPart, no_lease
+from .parts import (
+    GIVING_BACK,
+    CreditPool,
+    CreditShare,
+    PartEntry,
+    PartGroup,
+    SpreadParts,
+    StreamPart,
+    no_lease,
+)
 from .pulls import SessionPulls
 from .stream_batches import StreamBatches, again
 
@@ -320,8 +331,10 @@ class Streams:
         part.is_attached = False
         if part.question is not None and not part.question.lost():
             part.question = None
-        part.backlog = [*again(list(part.unconfirmed)), *again(part.backlog)]
+        part.backlog, over = again([*part.unconfirmed, *part.backlog], part.held)
         part.unconfirmed.clear()
+        for entry in over:
+            self._soon(partial(self._answer, entry, []))
 
     def _leave_share(self, part: StreamPart) -> None:
         """It lives on its store's share no more, which ends with the last one."""
@@ -407,7 +420,9 @@ class Streams:
         if part is None or part.channel is not channel:
             return
         part.is_attached = True
-        part.held.difference_update(head.refused)
+        if head.refused:
+            part.held.difference_update(head.refused)
+            self._drop_refused(part, set(head.refused))
         if head.is_new:
             for entry in part.backlog:
                 if entry.is_repeat and entry.how is Settlement.RELEASE:
@@ -420,6 +435,31 @@ class Streams:
             self._stream_batches.settle(channel, part)
         if part.ended:
             self._stream_batches.cancel(channel, part)
+
+    def _drop_refused(self, part: StreamPart, refused: set[int]) -> None:
+        """What is not leased to a part any more is given back by nobody: it may be delivered to it
+        anew before the settlement gets there, which would be taken for one of that delivery.
+        """
+        kept: list[PartEntry] = []
+        for entry in part.backlog:
+            lost = refused.intersection(entry.offsets) if entry.how in GIVING_BACK else None
+            if lost:
+                entry.offsets = [each for each in entry.offsets if each not in lost]
+                if not entry.is_repeat:
+                    entry.lost = sorted(lost)
+            if entry.offsets:
+                kept.append(entry)
+            else:
+                self._soon(partial(self._answer, entry, []))
+        part.backlog = kept
+
+    @staticmethod
+    def _answer(entry: PartEntry, failed: list[int]) -> None:
+        """Tell whoever waits for a settlement."""
+        sink, entry.sink = entry.sink, None
+        if sink is not None:
+            strangers = (*failed, *entry.lost)
+            sink.settled(entry.tag, {each: no_lease(each) for each in strangers} or None)
 
     def _deliver(self, channel: Channel, payload: bytes) -> None:
         """Messages have come (hot)."""
@@ -488,9 +528,7 @@ class Streams:
         if entry.fence is not None:
             self._answered_fence(part, entry)
             return
-        sink, entry.sink = entry.sink, None
-        if sink is not None:
-            sink.settled(entry.tag, {each: no_lease(each) for each in head.failed} or None)
+        self._answer(entry, head.failed)
 
     def _ended(self, channel: Channel, head: stream_wire.Ended) -> None:
         """A stream is over, or could not be attached."""
