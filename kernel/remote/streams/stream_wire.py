@@ -35,6 +35,7 @@ import msgspec
 from msgspec import Meta
 
 from ...api.client import Settlement
+from ...api.message import HEADER_BYTES
 from ...api.model import GroupFilter, Reason
 from ...common.errors import KernelError, error_named
 from ..leader_calls.call_numbers import STREAMS, U8, U16, U32, U64, Name
@@ -229,6 +230,8 @@ def decode_deliver(payload: bytes) -> list[tuple[Delivery, list[bytes]]]:
             raise WireError(f"{len(offsets)} offsets and {count} messages")
         if attempts is not None and len(attempts) != count:
             raise WireError(f"{len(attempts)} attempts and {count} messages")
+        if min(lengths) < HEADER_BYTES:
+            raise WireError("a slot without a whole header")
         found.append((head, reader.take_each(lengths)))
     reader.end()
     return found

@@ -15,6 +15,8 @@ from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, TopicInfo, TopicOpti
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import MEMORY_FIRST
 from kernel.remote.client import ClusterClient
+from kernel.remote.streams import stream_wire
+from kernel.remote.streams.gateways import MEMORY_STREAMS_MAX
 from kernel.remote.streams.stream_service import AWAY_MS
 from tests.kernel.remote.cluster import Pair, knows_all, lose, meeting_gateway_of
 from tests.kernel.remote.gateway import body_of
@@ -344,6 +346,23 @@ async def test_consumers_of_others_are_bounded_and_counted(two: Pair) -> None:
     assert samples["weir_gateway_consumers_lent_refused_total"] == 1
 
 
+async def test_pulls_of_others_are_bounded_and_find_room_again(two: Pair) -> None:
+    _, one, other = two
+    topic = await made(one, other)
+    assert one.mesh.stream_service._streams_max == MEMORY_STREAMS_MAX
+    one.mesh.stream_service._streams_max = 1
+    first, second = other.open_session("x"), other.open_session("y")
+    await other.receive(ReceiveSpec(topic, DEFAULT_GROUP, session=first))
+    with pytest.raises(KernelError) as caught:
+        await other.receive(ReceiveSpec(topic, DEFAULT_GROUP, session=second))
+    assert caught.value.code is Code.LIMIT_EXCEEDED
+    first.close()
+    await until(lambda: not one.mesh.stream_service.count)
+    assert (
+        await other.receive(ReceiveSpec(topic, DEFAULT_GROUP, session=second))
+    ).deliveries is None
+
+
 async def test_clients_are_not_moved_after_what_lives_in_a_gateway(two: Pair) -> None:
     _, one, other = two
     topic = await made(one, other)
@@ -382,6 +401,24 @@ async def test_gateways_of_which_one_is_older_publish_to_each_other_and_consume_
                 await there.receive(pull)
             assert caught.value.code is Code.UNAVAILABLE
             assert not there.streams.count
+
+
+async def test_a_gateway_of_version_1_is_not_heard_of_streams(two: Pair) -> None:
+    """It speaks none: what it says of a store's group would be taken for that store's word."""
+    nodes, one, _ = two
+    async with meeting_gateway_of(nodes, PLAIN_1) as older:
+        await until(lambda: knows_all(one, older) and knows_all(older, one))
+        dialled = older.mesh._dialers[one.mesh.process].channel
+        process = older.mesh.remote_memory._remote_processes[0, one.mesh.process]
+        accepted = process.channel
+        assert dialled is not None
+        assert accepted is not None
+        groups = {number: each.channel for number, each in one.streams._groups.items()}
+        dialled.cast(stream_wire.SERVES, stream_wire.encode([(1, 1 << 40)]))
+        accepted.cast(stream_wire.ATTACH, stream_wire.encode([]), control=True)
+        await until(lambda: dialled.is_closed and accepted.is_closed)
+        assert groups == {number: each.channel for number, each in one.streams._groups.items()}
+        assert not one.mesh.stream_service.away
 
 
 async def test_what_an_older_gateway_asks_is_refused_and_its_connection_stays(two: Pair) -> None:

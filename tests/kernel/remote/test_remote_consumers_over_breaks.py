@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import cast
 
 import pytest
@@ -259,8 +259,8 @@ class Run:
     def topic_at(self, client: ClusterClient) -> TopicInfo | None:
         return client.topic(DEFAULT_TENANT, "v")
 
-    def begin(self, work: object) -> None:
-        task = self.world.loop.create_task(work)  # type: ignore[arg-type]
+    def begin(self, work: Coroutine[None, None, None]) -> None:
+        task = self.world.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
