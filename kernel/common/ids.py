@@ -41,6 +41,9 @@ TopicId = NewType("TopicId", int)
 QueueId = NewType("QueueId", int)
 SessionId = NewType("SessionId", int)
 
+QUEUE_BITS = (1 << 40) - 1
+"""Of a `QueueId`, without its Raft group."""
+
 QUEUES_PER_TOPIC_MAX = 256
 """The queue number takes the low 8 bits of a `QueueId`."""
 
@@ -67,6 +70,11 @@ def queue_id(topic: TopicId, number: int) -> QueueId:
 def topic_of(queue: QueueId) -> TopicId:
     """Id of the topic that a queue belongs to."""
     return TopicId(queue >> 8)
+
+
+def queue_there(queue: QueueId) -> QueueId:
+    """Id of a transient queue in the process in whose memory it is (hot)."""
+    return QueueId(TRANSIENT_GROUP << 40 | queue & QUEUE_BITS)
 
 
 def home_of(topic: TopicId) -> RaftGroup:

@@ -30,6 +30,7 @@ from ..api.model import Reason, TopicInfo
 from ..api.origins import Origins
 from ..broker.delivery.consumers import DispatchedConsumer
 from ..broker.delivery.dispatcher import Dispatcher
+from ..common.errors import Code, KernelError
 from ..common.ids import (
     MEMORY_FIRST,
     METADATA_GROUP,
@@ -57,7 +58,6 @@ from .leader_calls.leaders import RemoteLeaders
 from .mesh.local_definitions import LocalDefinitions
 from .mesh.meeting import MeetingPoint
 from .mesh.mesh import Mesh
-from .mesh.remote_consumers import RemoteConsumer
 from .mesh.remote_memory import RemoteMemory
 from .pulls.pulls import FarPulls
 from .served_topics import Tasks
@@ -111,7 +111,7 @@ class ClusterClient(BaseClient):
         self.administering = Administering(
             leaders, self.definitions.reached, self.groups, administrator, self._mirrored
         )
-        self.mesh = Mesh(self, leaders, clock, random, meeting)
+        self.mesh = Mesh(self, leaders, self.streams, clock, random, meeting)
         self.remote_memory: RemoteMemory = self.mesh.remote_memory
         self._second_timer: asyncio.TimerHandle | None = None
 
@@ -158,7 +158,6 @@ class ClusterClient(BaseClient):
         """A session has ended: return its leases, delete what it owns."""
         self.streams.end_session(session.id)
         self._consuming.end_session(session)
-        self.mesh.remote_consumers.end_session(session.id)
         self.local.end_session(session.id)
 
     # --- Ways to leaders --------------------------------------------------------------------
@@ -225,17 +224,13 @@ class ClusterClient(BaseClient):
         if group == TRANSIENT_GROUP:
             return self._consuming.attach(spec, cast("LocalSession", spec.session), sink)
         if group >= MEMORY_FIRST:
-            return self.mesh.remote_consumers.attach(
-                self.remote_memory.remote_process(group), spec, sink
-            )
+            self.remote_memory.check_consumer(group)
         return self.streams.attach(spec, sink)
 
     async def attached(self, consumer: Consumer) -> None:
         """Return once the leaders of its queues have taken in a new consumer."""
         if isinstance(consumer, StreamPart | SpreadParts):
             await self.streams.attached(consumer)
-        elif isinstance(consumer, RemoteConsumer):
-            await self.mesh.remote_consumers.attached(consumer)
 
     def settle(
         self,
@@ -250,8 +245,6 @@ class ClusterClient(BaseClient):
         """Settle leases (hot)."""
         if isinstance(consumer, StreamPart):
             self.streams.settle(consumer, how, offsets, reason, sink, tag)
-        elif isinstance(consumer, RemoteConsumer):
-            self.mesh.remote_consumers.settle(consumer, how, offsets, reason, sink, tag)
         else:
             holder = cast("DispatchedConsumer", consumer)
             self._consuming.settle(holder, how, offsets, reason, sink, tag)
@@ -261,15 +254,7 @@ class ClusterClient(BaseClient):
         far = {each: acks[each] for each in acks if isinstance(each, StreamPart)}
         self.streams.acknowledge(far)
         if len(far) != len(acks):
-            remote_deliveries = {
-                each: acks[each] for each in acks if isinstance(each, RemoteConsumer)
-            }
-            self.mesh.remote_consumers.acknowledge(remote_deliveries)
-            near = {
-                each: acks[each]
-                for each in acks
-                if not isinstance(each, StreamPart | RemoteConsumer)
-            }
+            near = {each: acks[each] for each in acks if not isinstance(each, StreamPart)}
             self._consuming.acknowledge(cast("Mapping[DispatchedConsumer, list[int]]", near))
 
     # --- Pulling ----------------------------------------------------------------------------
@@ -278,13 +263,15 @@ class ClusterClient(BaseClient):
         """Pull messages (see `client.ReceiveSpec`)."""
         group = spec.topic.queues[0].group
         if group == TRANSIENT_GROUP:
-            self.local.used(spec.topic)
+            self.local.used(spec.topic.id)
             return await self._receiver.receive(spec)
         if group >= MEMORY_FIRST:
-            return await self.mesh.remote_consumers.receive(
-                self.remote_memory.remote_process(group), spec
-            )
-        self.tasks.pulled(spec)
+            self.remote_memory.check_consumer(group)
+            if spec.session is None:
+                message = "timed leases of a topic in the memory of another gateway"
+                raise KernelError(Code.NOT_ALLOWED, message)
+        else:
+            self.tasks.pulled(spec)
         if spec.session is not None:
             return await self.streams.pulls.receive(spec)
         return await self.pulls.receive(spec)

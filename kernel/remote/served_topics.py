@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..api.client import ReceiveSpec
 from ..api.model import TopicInfo
-from ..common.ids import QueueId, TopicId, topic_of
+from ..common.ids import MEMORY_FIRST, QueueId, TopicId, topic_of
 from .definitions.mirror import Hears
 from .streams.parts import CreditPool, StreamPart
 
@@ -151,8 +151,10 @@ class Tasks(Hears):
 
 
 def _key_of(part: StreamPart) -> _Key | None:
-    """Whose consumer a stream is a part of; None: of nobody's, any more or at all."""
+    """Whose consumer a stream is a part of; None: of nobody's, any more or at all, or of a topic
+    in the memory of a gateway: clients are not moved after that.
+    """
     spec = part.spec
-    if spec.pull or part.ended:
+    if spec.pull or part.ended or part.ref.group >= MEMORY_FIRST:
         return None
     return spec.topic.tenant, spec.topic.name, spec.group, part.origin

@@ -129,6 +129,11 @@ class Channel:
         assert self._handshake.peer is not None
         return self._handshake.peer
 
+    @property
+    def version(self) -> int:
+        """Of the protocol, that both ends speak."""
+        return self._handshake.version
+
     def close(self, reason: str) -> None:
         """Say goodbye; what is queued before it still goes out."""
         if self.is_open:

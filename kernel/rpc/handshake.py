@@ -24,8 +24,9 @@ import msgspec
 
 from .frame import Frame, RpcError, RpcFrameKind
 
-VERSIONS = (1, 1)
-"""Lowest and highest version of this protocol that this build speaks."""
+VERSIONS = (1, 2)
+"""Lowest and highest version of this protocol that this build speaks. 2: gateways consume from each
+other's memory by push streams (docs/adr/0025)."""
 
 HELLO_BYTES_MAX = 4_096
 """Of a message before the other end is known."""
@@ -80,6 +81,7 @@ class Handshake:
         if len(own.nonce) != NONCE_BYTES:
             raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
         self._own = msgspec.msgpack.encode(own)
+        self._versions = own.versions
         self._secret = secret
         self._admit = admit
         self._send = send
@@ -119,9 +121,11 @@ class Handshake:
             raise RpcError(f"no hello: {error}") from None
         if len(peer.nonce) != NONCE_BYTES:
             raise RpcError("a hello without a nonce")
-        version = min(VERSIONS[1], peer.versions[1])
-        if version < max(VERSIONS[0], peer.versions[0]):
-            self._refuse(f"versions {peer.versions} of the protocol; this build speaks {VERSIONS}")
+        lowest, highest = self._versions
+        version = min(highest, peer.versions[1])
+        if version < max(lowest, peer.versions[0]):
+            spoken = f"this build speaks {self._versions}"
+            self._refuse(f"versions {peer.versions} of the protocol; {spoken}")
         self.version = version
         self._other = payload
         self.peer = peer

@@ -21,7 +21,7 @@ from kernel.remote.connecting import connect
 from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.serving import serve_gateways
 from kernel.rpc.channel import Channel
-from kernel.rpc.handshake import Hello
+from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.link import Acceptor
 from kernel.rpc.roles import GATEWAY, STORE
 from kernel.store.drivers.system import SystemRandom
@@ -51,7 +51,7 @@ async def far_client(store: LocalStore, clock: Clock) -> AsyncIterator[ClusterCl
     node = store.store.node
 
     def hello(number: int, role: str, process: str) -> Hello:
-        return Hello((1, 1), "test", number, process, role, "", new_nonce(random.bits))
+        return Hello(VERSIONS, "test", number, process, role, "", new_nonce(random.bits))
 
     service = serve_gateways(store, asyncio.get_running_loop().call_soon)
 

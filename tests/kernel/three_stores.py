@@ -14,7 +14,7 @@ from kernel.log.journal import JournalOptions
 from kernel.remote.leader_calls.lane_service import BYTES_MAX, CALLS_MAX
 from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.serving import join_peer_stores, serve_gateways
-from kernel.rpc.handshake import Hello
+from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY, STORE
 from kernel.store.drivers.disk import DirectoryDisk
 from kernel.store.drivers.system import SystemClock, SystemRandom
@@ -52,7 +52,7 @@ class Node:
 
     def hello(self, role: str = STORE) -> Hello:
         nonce = new_nonce(RANDOM.bits)
-        return Hello((1, 1), "test", self.number, str(self.number), role, "", nonce)
+        return Hello(VERSIONS, "test", self.number, str(self.number), role, "", nonce)
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()

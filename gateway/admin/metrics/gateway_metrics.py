@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.admin.health import Check
+from gateway.admin.metrics.service_metrics import stream_rows
 from gateway.admin.metrics.turned_metrics import turned_metrics
 from kernel.common.ids import RaftGroup
 
@@ -84,7 +85,7 @@ class GatewayFigures(Collector):
                 ),
                 (
                     "weir_gateway_streams",
-                    "Queues and lists that are consumed from stores.",
+                    "Queues and lists that are consumed from stores and other gateways.",
                     client.streams.count,
                 ),
                 ("weir_store_accepting", "1 if new messages are taken.", int(client.accepting)),
@@ -133,15 +134,17 @@ def _mesh_gauges(client: ClusterClient) -> list[Row]:
         ),
         (
             "weir_gateway_consumers_lent",
-            "Consumers at other gateways of topics in the memory of this one.",
-            mesh.served_consumers.count,
+            "Streams by which other gateways consume from the memory of this one.",
+            mesh.stream_service.count,
         ),
     ]
 
 
 def _mesh_counters(client: ClusterClient) -> list[Row]:
     figures, told = client.remote_memory.figures, client.mesh.announcer.figures
+    streams = stream_rows(client.mesh.stream_service.figures)
     return [
+        *((f"weir_gateway_consumers_lent_{name}", text, value) for name, text, value in streams),
         (
             "weir_gateway_peers_gone",
             "Other gateways, and stores, that were given up, with what lived in their memory.",

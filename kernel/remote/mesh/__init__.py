@@ -8,7 +8,7 @@
 - `claimed_names`: names that this gateway has taken
 - `name_registry`: whose a name is, said by its home
 - `local_definitions`: transient topics, routers and routes of this gateway
-- `remote_consumers`, `served_consumers`, `remote_consumer_wire`: consumers here of topics
-  elsewhere, and the other way round
 - `mesh_service`, `mesh_wire`: the store's side; what is said, as bytes
+
+What lives elsewhere is consumed by push streams, as from stores (`streams`).
 """

@@ -34,7 +34,6 @@ from ..definitions import administration_wire
 from ..leader_calls.call_wire import WireError, decode, encode_figures
 from ..tree.tree import ClusterTree
 from . import mesh_wire as wire
-from . import served_consumers
 from .link import LinkInbox
 from .local_definitions import LocalDefinitions
 
@@ -44,7 +43,7 @@ CHANGES_MAX = 256
 Sender = tuple[int, str]
 
 
-class InboxProcess(served_consumers.ServingProcess, Protocol):
+class InboxProcess(Protocol):
     """What is asked of the client in this process."""
 
     topology: Topology

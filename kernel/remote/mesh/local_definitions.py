@@ -34,7 +34,7 @@ from ...api.model import Route, TopicInfo
 from ...broker.group_state.state import QueueState, RouterState
 from ...broker.group_state.tree_state import TreeEvent
 from ...common.errors import Code, KernelError
-from ...common.ids import RaftGroup, SessionId
+from ...common.ids import RaftGroup, SessionId, TopicId
 from ...common.keyed_lock import KeyedLock
 from ...common.ports import Clock
 from ...definitions import definition_checks as checks
@@ -149,9 +149,9 @@ class LocalDefinitions:
             for dispatcher in self._replica.dispatchers_of(ref.id)
         )
 
-    def used(self, topic: TopicInfo) -> None:
-        """Somebody receives from a topic: it is not unused."""
-        self._unused.used(topic.id, self._clock.monotonic_ms())
+    def used(self, topic: TopicId) -> None:
+        """Somebody consumes from a topic: it is not unused."""
+        self._unused.used(topic, self._clock.monotonic_ms())
 
     # --- Changes ----------------------------------------------------------------------------
 

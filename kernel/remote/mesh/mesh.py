@@ -3,6 +3,7 @@
     here:  LocalDefinitions, TreeRoutes -> Announcer -> stores and other gateways
     there: their announcements          -> RemoteMemory -> look-ups here
     publish to what lives there         -> RemoteMemory -> Link ~~> Inboxes there
+    consume what lives there            -> Streams (told by RemoteMemory) ~~> StreamService there
 
 Gateways learn of each other from the stores (MEET): each tells at which address it can be reached,
 and dials all the others. One that no store hears any more is gone, unless it still speaks to this
@@ -27,15 +28,17 @@ from ...rpc.link import Dialer
 from ..leader_calls import call_numbers as calls
 from ..leader_calls.call_wire import WireError, decode
 from ..leader_calls.leaders import RemoteLeaders
+from ..streams.gateways import MEMORY_STREAMS_MAX
+from ..streams.led_groups import MemoryGroup
+from ..streams.stream_service import StreamService
+from ..streams.streams import Streams
 from . import mesh_wire as wire
 from .announcing import Announcer
 from .claimed_names import Names
 from .inbox import Inboxes, InboxProcess
 from .meeting import MeetingPoint, address_of
-from .remote_consumers import RemoteConsumers
 from .remote_memory import GONE_MS, RemoteMemory
 from .remote_process import Key
-from .served_consumers import ServedConsumers
 
 GATEWAY_NODE = 0
 """Number of the node in the hello of every gateway."""
@@ -50,11 +53,14 @@ class Mesh:
         self,
         process: InboxProcess,
         leaders: RemoteLeaders,
+        streams: Streams,
         clock: Clock,
         random: Random,
         meeting: MeetingPoint | None,
     ) -> None:
-        """`meeting`: None: other gateways hear of this one only what stores hear."""
+        """`streams`: consumers of this process; `meeting`: None: other gateways hear of this one
+        only what stores hear.
+        """
         self._process = process
         self._loop = asyncio.get_running_loop()
         self.meeting = meeting
@@ -66,8 +72,9 @@ class Mesh:
         self.announcer = Announcer(state, tree, self.remote_memory.routers)
         self.announcer.conflict = self._conflict
         self.inboxes = Inboxes(process, clock, GONE_MS)
-        self.remote_consumers = self.remote_memory.remote_consumers = RemoteConsumers()
-        self.served_consumers = ServedConsumers(process)
+        self.remote_memory.consumers = streams
+        self._led = MemoryGroup(process.transient, process.local.used)
+        self.stream_service = StreamService(self._led, streams_max=MEMORY_STREAMS_MAX)
         self.names = Names(
             leaders,
             process.groups,
@@ -92,12 +99,12 @@ class Mesh:
     async def stop(self) -> None:
         """Tell nothing more, and be asked for nothing more."""
         self._stopped = True
+        self._led.is_draining = True
         for dialer in self._dialers.values():
             await dialer.stop()
         await asyncio.gather(*self._closing)
         if self.meeting is not None:
             await self.meeting.stop()
-        await self.served_consumers.stop()
         await self.inboxes.stop()
         await self.names.stop()
         self.remote_memory.stop()
@@ -128,7 +135,6 @@ class Mesh:
         """A store or gateway cannot be reached any more."""
         self.announcer.closed(channel)
         self.inboxes.closed(channel)
-        self.served_consumers.closed(channel)
         self._met.pop(channel, None)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
@@ -164,8 +170,12 @@ class Mesh:
         for number, process in self.remote_memory.processes:
             if number == GATEWAY_NODE and process not in addresses:
                 self.remote_memory.is_gone((number, process))
+        reached = self.peers
+        for process in self.stream_service.away:
+            if process not in addresses and process not in reached:
+                self.stream_service.give_up(process)
         for process, dialer in list(self._dialers.items()):
-            if process not in addresses and dialer.channel is None:
+            if process not in addresses and process not in reached:
                 del self._dialers[process]
                 task = self._loop.create_task(dialer.stop())
                 self._closing.add(task)
@@ -252,17 +262,22 @@ class _Peers:
     def closed(self, channel: Channel, reason: str) -> None:
         """It cannot any more."""
         self._mesh.closed(channel)
+        if channel.was_open:
+            self._mesh.stream_service.closed(channel)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
-        """It sends messages."""
+        """It sends messages, or consumes."""
         if method == wire.FRAME:
             self._mesh.inboxes.frame(channel, payload)
-        else:
-            self._mesh.served_consumers.told(channel, method, payload)
+        elif channel.version >= wire.STREAMS_SINCE:
+            self._mesh.stream_service.told(channel, method, payload)
+        elif method not in wire.CONSUMERS_OF_1:
+            raise RpcError(f"method {method} is not told by a gateway of an older version")
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         """It asks something."""
-        if method in self._mesh.served_consumers.methods:
-            self._mesh.served_consumers.called(channel, method, payload, reply)
+        if method in wire.CONSUMERS_OF_1 and channel.version < wire.STREAMS_SINCE:
+            message = "the gateway of the topic is newer than this one: consume from it there"
+            reply(KernelError(Code.UNAVAILABLE, message))
         else:
             self._mesh.inboxes.question(method, payload, reply)

@@ -55,6 +55,14 @@ LEFT = calls.MESH[8]
 MEET = calls.MESH[9]
 TAKEN = calls.MESH[10]
 
+CONSUMERS_OF_1 = calls.MESH[11:16]
+"""By these a gateway of version 1 of the protocol consumes from the memory of another; numbers of
+nothing else."""
+
+STREAMS_SINCE = 2
+"""Gateways of this version of the protocol, and of later ones, consume from each other's memory by
+push streams; with an earlier one they do not."""
+
 BEGINS = 1
 """Flag of an ANNOUNCE: everything is told from here on, once more."""
 

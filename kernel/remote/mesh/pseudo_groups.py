@@ -2,19 +2,18 @@
 
 Each process numbers the others as they come, from `ids.MEMORY_FIRST` on. Where a topic lives, its
 group has the number TRANSIENT_GROUP: ids that go out or come in have the number of the group
-rewritten, and nothing else.
+rewritten (`ids.queue_there`), and nothing else.
 """
 
 from __future__ import annotations
 
 from ...api.model import QueueRef, TopicInfo
-from ...common.ids import MEMORY_FIRST, TRANSIENT_GROUP, QueueId, RaftGroup, TopicId
+from ...common.ids import MEMORY_FIRST, QUEUE_BITS, TRANSIENT_GROUP, QueueId, RaftGroup, TopicId
 
 PSEUDO_GROUPS = TRANSIENT_GROUP - MEMORY_FIRST
 """So many other processes can be known at once."""
 
 _TOPIC_BITS = (1 << 32) - 1
-_QUEUE_BITS = (1 << 40) - 1
 
 
 def is_pseudo_group(group: RaftGroup) -> bool:
@@ -22,14 +21,9 @@ def is_pseudo_group(group: RaftGroup) -> bool:
     return MEMORY_FIRST <= group < TRANSIENT_GROUP
 
 
-def queue_there(queue: QueueId) -> QueueId:
-    """The id of a queue as it is where it lives (hot)."""
-    return QueueId(TRANSIENT_GROUP << 40 | queue & _QUEUE_BITS)
-
-
 def as_here(topic: TopicInfo, group: RaftGroup) -> TopicInfo:
     """A topic of another process, with ids of its pseudo-group."""
-    queues = (QueueId(group << 40 | each.id & _QUEUE_BITS) for each in topic.queues)
+    queues = (QueueId(group << 40 | each.id & QUEUE_BITS) for each in topic.queues)
     return TopicInfo(
         topic.tenant,
         topic.name,

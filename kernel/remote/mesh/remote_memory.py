@@ -2,6 +2,7 @@
 
     ANNOUNCE -> remote process: what it has -> topology: topics, routers, routes, live routes
     publish  -> pseudo-group of the process -> link -> FRAME
+    consume  -> pseudo-group of the process -> push streams (`streams`)
 
 Whoever is told can reach the teller by the same connection, so what is known here can be published
 to. Each process that tells something, a `RemoteProcess`, gets a pseudo-group; the ids of its topics
@@ -53,8 +54,6 @@ from ..leader_calls.call_wire import WireError, decode
 from . import mesh_wire as wire
 from .link import MeshLink
 from .pseudo_groups import PSEUDO_GROUPS, as_here, is_pseudo_group
-from .remote_consumer_wire import HANDED_OVER
-from .remote_consumers import RemoteConsumers
 from .remote_memory_leader import RemoteMemoryLeader
 from .remote_process import Key, Process, RemoteMemoryFigures, RemoteProcess, gone_leader
 
@@ -78,6 +77,22 @@ class Arbiter(Protocol):
 
     def is_anothers(self, kind: str, tenant: str, name: str, process: Process) -> bool:
         """Whether a name of a "topic" or "router" is for certain another's."""
+
+
+class MemoryConsumers(Protocol):
+    """Who consumes here what lives in other processes (`streams.Streams`)."""
+
+    def reached(self, channel: Channel, memory: RaftGroup) -> None:
+        """The process of a pseudo-group can be reached."""
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """It says something. Raises RpcError."""
+
+    def closed(self, channel: Channel) -> None:
+        """It cannot be reached any more."""
+
+    def give_up(self, memory: RaftGroup, error: KernelError) -> None:
+        """It is gone."""
 
 
 def _nobody_minds(_tenant: str, _name: str) -> None:
@@ -115,8 +130,8 @@ class RemoteMemory:
         """Routers that look-ups show and that live elsewhere in memory, by (tenant, name)."""
         self.figures = RemoteMemoryFigures()
         self.arbiter: Arbiter | None = None
-        self.remote_consumers: RemoteConsumers | None = None
-        """Consumers here of topics there; a store has none."""
+        self.consumers: MemoryConsumers | None = None
+        """A store has none."""
         self._appeared = appeared
         self.given_up: Callable[[Process], None] = lambda _process: None
         """Told of each process that is given up."""
@@ -164,6 +179,9 @@ class RemoteMemory:
         for key in list(remote_process.known):
             self._forget(remote_process, key)
         remote_process.over()
+        if self.consumers is not None:
+            error = KernelError(Code.UNAVAILABLE, "the gateway of the topic is gone")
+            self.consumers.give_up(remote_process.group, error)
         self.given_up(remote_process.process)
 
     # --- sections.Section -------------------------------------------------------------------
@@ -174,21 +192,23 @@ class RemoteMemory:
     def closed(self, channel: Channel) -> None:
         """A connection is over; the process may come back."""
         remote_process = self._by_channel.pop(channel, None)
-        if self.remote_consumers is not None:
-            self.remote_consumers.closed(channel)
+        if self.consumers is not None:
+            self.consumers.closed(channel)
         if remote_process is not None and remote_process.channel is channel:
             remote_process.channel = None
             remote_process.link.broken(channel)
             remote_process.lost_ms = self._clock.monotonic_ms()
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
-        """DONE, HANDED_OVER."""
+        """DONE, and what its streams bring."""
         remote_process = self._by_channel.get(channel)
-        if method == HANDED_OVER and self.remote_consumers is not None:
-            self.remote_consumers.told(channel, payload)
-            return
-        if method != wire.DONE or remote_process is None:
+        if remote_process is None:
             raise RpcError(f"method {method} is not told now")
+        if method != wire.DONE:
+            if self.consumers is None or not remote_process.serves_streams:
+                raise RpcError(f"method {method} is not told")
+            self.consumers.told(channel, method, payload)
+            return
         try:
             remote_process.link.done(decode(wire.dones, payload))
         except WireError as error:
@@ -235,6 +255,9 @@ class RemoteMemory:
         remote_process.channel, remote_process.lost_ms = channel, None
         remote_process.untold = dict.fromkeys(remote_process.known)
         self._by_channel[channel] = remote_process
+        remote_process.serves_streams = channel.version >= wire.STREAMS_SINCE
+        if self.consumers is not None and remote_process.serves_streams:
+            self.consumers.reached(channel, remote_process.group)
         return remote_process
 
     def _free_group(self) -> RaftGroup:
@@ -367,12 +390,16 @@ class RemoteMemory:
 
     # --- Messages ---------------------------------------------------------------------------
 
-    def remote_process(self, group: RaftGroup) -> RemoteProcess:
-        """The process of a pseudo-group. Raises KernelError NOT_FOUND: it is gone."""
+    def check_consumer(self, group: RaftGroup) -> None:
+        """Raises KernelError if nobody here can consume from a pseudo-group. NOT_FOUND: its process
+        is gone; UNAVAILABLE: it is of an older version.
+        """
         remote_process = self._by_group.get(group)
         if remote_process is None:
             raise KernelError(Code.NOT_FOUND, "the gateway of the topic is gone, and so is it")
-        return remote_process
+        if not remote_process.serves_streams:
+            message = "the gateway of the topic is older than this one: consume from it there"
+            raise KernelError(Code.UNAVAILABLE, message)
 
     def leader(self, group: RaftGroup) -> RemoteMemoryLeader:
         """The leader of a pseudo-group. Of one that is gone: whose publishes fail."""

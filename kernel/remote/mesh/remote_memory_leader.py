@@ -1,7 +1,7 @@
 """The transient group of another process, as the clients of this one see it.
 
-Publishes and figures only: consumers go another way (`remote_consumers`), and so do changes of what
-it is (`remote_memory.RemoteMemory.administer`). Everything else is refused.
+Publishes and figures only: consumers go another way (`streams`), and so do changes of what it is
+(`remote_memory.RemoteMemory.administer`). Everything else is refused.
 
 Durability: none; `done` hears that the memory of the other process has the messages.
 """
@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from ...api.model import TopicStatistics
 from ...broker.log_commands import commands
 from ...common.errors import Code, KernelError
-from ...common.ids import Offset, QueueId, RaftGroup
+from ...common.ids import Offset, QueueId, RaftGroup, queue_there
 from ...requests.leader import Done, Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
 from ..leader_calls.call_wire import decode_statistics
 from . import mesh_wire as wire
 from .link import MeshLink
-from .pseudo_groups import queue_there
 
 Ask = Callable[[int, Sequence[bytes]], "asyncio.Future[bytes]"]
 

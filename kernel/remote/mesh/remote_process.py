@@ -60,6 +60,7 @@ class RemoteProcess:
         "link",
         "lost_ms",
         "process",
+        "serves_streams",
         "untold",
     )
 
@@ -72,6 +73,8 @@ class RemoteProcess:
         self.group = group
         self.link = link
         self.channel: Channel | None = None
+        self.serves_streams = False
+        """Whether it can be consumed from: not where one of both speaks version 1."""
         self.lost_ms: int | None = None
         """Since when it cannot be reached."""
         self.known: dict[Key, TopicInfo | RouterOptions | None] = {}

@@ -1,4 +1,4 @@
-"""Gateways that consume, as a store knows them: their streams, and what is on its way to them."""
+"""Gateways that consume, as who leads knows them: their streams, and what is on its way to them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ STREAMS_MAX = 262_144
 """Of one gateway at one store: some 5 KB each with their dispatchers, so 1.3 GB. What has nothing
 to bring needs no stream (`list_waits`)."""
 
+MEMORY_STREAMS_MAX = 16_384
+"""Of one gateway at another: 80 MB. Fewer than at a store, since each gateway may consume from all
+the others; with sixteen of them it is what one gateway may cost a store."""
+
 
 class StreamFigures:
     """Counters since this process began."""
@@ -40,7 +44,7 @@ class StreamFigures:
         self.paused = 0
         """Times that too much waited for a gateway."""
         self.over_streams = 0
-        """Streams refused at STREAMS_MAX."""
+        """Streams refused at STREAMS_MAX or MEMORY_STREAMS_MAX."""
         self.fenced = 0
         """Streams ended, or refused, since the subscriber has a later connection."""
 

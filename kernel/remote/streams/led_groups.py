@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ...common.ids import RaftGroup, TopicId
+from ...api.model import TopicInfo
+from ...common.errors import Code, KernelError
+from ...common.ids import TRANSIENT_GROUP, RaftGroup, TopicId
 from ...in_process.opening import LocalStore
 from ...store.replicas.replica import Replica
+from ...store.transient import TransientGroup
 
 
 class LedGroups(Protocol):
@@ -39,6 +42,9 @@ class LedGroups(Protocol):
     def used(self, topic: TopicId, group: str, /) -> None:
         """Somebody consumes from a topic."""
 
+    def check_consumer(self, topic: TopicInfo, /) -> None:
+        """Raise KernelError LOCKED if nobody else may consume from a topic."""
+
 
 class StoreGroups:
     """`LedGroups` of a store."""
@@ -67,3 +73,44 @@ class StoreGroups:
     def is_alone(self, group: RaftGroup, /) -> bool:
         """Whether no other store can lead a group."""
         return self._store.consensus.is_alone(self._store.member(group))
+
+    def check_consumer(self, topic: TopicInfo, /) -> None:
+        """What is durable is no session's own."""
+
+
+class MemoryGroup:
+    """`LedGroups` of a gateway: one group, its memory, which nobody else leads, in term 1."""
+
+    groups: Sequence[RaftGroup] = (TRANSIENT_GROUP,)
+
+    def __init__(self, transient: TransientGroup, used: Callable[[TopicId], None]) -> None:
+        """`used` is told of topics that somebody consumes from."""
+        self._transient = transient
+        self._used = used
+        self.dirty = transient.dirty
+        self.is_draining = False
+
+    def serving(self, group: RaftGroup, /) -> object:
+        """What serves the group; None: another is asked for."""
+        return self._transient.leader if group == TRANSIENT_GROUP else None
+
+    def standing(self, _group: RaftGroup, /) -> tuple[int, int]:
+        """It never changes."""
+        return 1, 0
+
+    def replica(self, _group: RaftGroup, /) -> Replica:
+        """The group."""
+        return self._transient.replica
+
+    def is_alone(self, _group: RaftGroup, /) -> bool:
+        """Nobody else can lead it."""
+        return True
+
+    def used(self, topic: TopicId, _group: str, /) -> None:
+        """Somebody consumes from a topic."""
+        self._used(topic)
+
+    def check_consumer(self, topic: TopicInfo, /) -> None:
+        """Raise KernelError LOCKED if a topic is a session's own, which is one of this gateway."""
+        if topic.options.owner is not None:
+            raise KernelError(Code.LOCKED, f"topic {topic.name} is another session's")

@@ -18,16 +18,19 @@ from ...api.client import ConsumerSink, ConsumerSpec, Settlement, SettleSink
 from ...api.filters import setting_of
 from ...api.model import QueueRef, Reason
 from ...common.errors import Code, KernelError
-from ...common.ids import SessionId
+from ...common.ids import RaftGroup, SessionId, queue_there
 from ...rpc.channel import Channel
 from ..leader_calls.transaction_wire import StreamConsumer
 from . import stream_wire
+
+GIVING_BACK = frozenset({Settlement.RELEASE, Settlement.RETURN})
+"""What is settled so comes again."""
 
 
 class PartEntry:
     """A settlement that is not known to be applied."""
 
-    __slots__ = ("fence", "how", "is_repeat", "number", "offsets", "reason", "sink", "tag")
+    __slots__ = ("fence", "how", "is_repeat", "lost", "number", "offsets", "reason", "sink", "tag")
 
     def __init__(
         self,
@@ -44,6 +47,8 @@ class PartEntry:
         self.tag = tag
         self.number = 0
         self.is_repeat = False
+        self.lost: Sequence[int] = ()
+        """What it names too and was not leased any more before it could be said."""
         self.fence: CreditShare | None = None
         """Of a RETURN of surplus: what comes by this share before the answer is surplus too."""
 
@@ -202,13 +207,10 @@ class StreamPart:
 
     @property
     def claims(self) -> list[int]:
-        """What is leased to it, as far as is known here."""
-        claimed = set(self.held)
-        for entries in (self.unconfirmed, self.backlog):
-            for entry in entries:
-                if entry.how is not Settlement.RETURN:
-                    claimed.update(entry.offsets)
-        return sorted(claimed)
+        """What is leased to it, as far as is known here, when it is about to be attached: what it
+        is going to settle too.
+        """
+        return sorted(self.held.union(*(entry.offsets for entry in self.backlog)))
 
     def grant(self, messages: int) -> None:
         """Add credit (see `client.Consumer`)."""
@@ -249,12 +251,14 @@ class SpreadParts:
 class PartGroup:
     """One Raft group."""
 
-    __slots__ = ("asked", "channel", "number", "parts", "term", "unconfirmed")
+    __slots__ = ("asked", "channel", "number", "parts", "term", "there", "unconfirmed")
 
-    def __init__(self) -> None:
+    def __init__(self, there: RaftGroup) -> None:
+        self.there = there
+        """Its number where it is led."""
         self.term = 0
         self.channel: Channel | None = None
-        """To the store that serves it."""
+        """To who serves it."""
         self.number = 0
         """Of the last settlement, or block of them."""
         self.parts: dict[StreamPart, None] = {}
@@ -264,14 +268,14 @@ class PartGroup:
         """Settlements that are answered, by number."""
 
 
-def head_of(part: StreamPart, share: CreditShare) -> stream_wire.Attach:
-    """A part as its leader is told of it."""
-    spec = part.spec
+def head_of(part: StreamPart, share: CreditShare, there: RaftGroup) -> stream_wire.Attach:
+    """A part as its leader is told of it; `there`: the number that its group has there."""
+    spec, ref = part.spec, part.ref
     return stream_wire.Attach(
         part.number,
         share.number,
-        part.ref.group,
-        part.ref.id,
+        there,
+        ref.id if there == ref.group else queue_there(ref.id),
         spec.group,
         *part.claimant,
         part.origin,

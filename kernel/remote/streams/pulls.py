@@ -156,9 +156,10 @@ class SessionPulls:
             at = self._round_robin % len(refs)
             refs = (*refs[at:], *refs[:at])
             for ref in refs:
-                received = await self._first_of([self._begin(spec, ref, 0)])
-                if received.deliveries is not None:
-                    return received
+                pull = self._begin(spec, ref, 0)
+                received = await self._first_of([pull])
+                if received.deliveries is not None or pull.part.ended:
+                    return received  # it has brought something, or its session has ended
             if not spec.wait_ms:
                 return NOTHING
         return await self._first_of([self._begin(spec, ref, spec.wait_ms) for ref in refs])

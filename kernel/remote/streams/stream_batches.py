@@ -4,12 +4,21 @@ STREAM_BATCH for a store (`wire`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ...api.client import Settlement
 from ...rpc.channel import Channel
 from . import stream_wire
-from .parts import CreditPool, CreditShare, PartEntry, PartGroup, StreamPart, head_of, settle_of
+from .parts import (
+    GIVING_BACK,
+    CreditPool,
+    CreditShare,
+    PartEntry,
+    PartGroup,
+    StreamPart,
+    head_of,
+    settle_of,
+)
 
 ATTACHES_MAX = 1_024
 """Streams in one ATTACH."""
@@ -122,7 +131,10 @@ class StreamBatches:
     def _send(self, channel: Channel, out: _Outgoing) -> None:
         encode = stream_wire.encode
         if out.attaches:
-            heads = [head_of(part, share) for part, share in out.attaches.items()]
+            heads = [
+                head_of(part, share, self._group_of(part.ref.group).there)
+                for part, share in out.attaches.items()
+            ]
             for at in range(0, len(heads), ATTACHES_MAX):
                 parts = encode(heads[at : at + ATTACHES_MAX])
                 channel.cast(stream_wire.ATTACH, parts, control=True)
@@ -135,7 +147,7 @@ class StreamBatches:
         for part in out.cancels:
             self._cancelled(part)
         for group, term in out.claims.items():
-            claimed = encode(stream_wire.Claimed(group, term))
+            claimed = encode(stream_wire.Claimed(self._group_of(group).there, term))
             channel.cast(stream_wire.CLAIMED, claimed, control=True)
 
     def _blocks(self, parts: dict[StreamPart, None]) -> list[stream_wire.Block]:
@@ -163,7 +175,7 @@ class StreamBatches:
         for number, (acks, settles) in by_group.items():
             group = self._group_of(number)
             group.number += 1
-            blocks.append(stream_wire.Block(number, group.number, acks, settles))
+            blocks.append(stream_wire.Block(group.there, group.number, acks, settles))
         return blocks
 
 
@@ -177,8 +189,25 @@ def _take_of(part: StreamPart) -> tuple[int, int, int, int]:
     return part.number, question.number, question.messages, question.wait_ms()
 
 
-def again(entries: list[PartEntry]) -> list[PartEntry]:
-    """Those of a part's settlements that its next leader has to hear of again. What is returned and
-    claimed by nobody is ready by itself.
+def again(
+    entries: list[PartEntry], held: Collection[int]
+) -> tuple[list[PartEntry], list[PartEntry]]:
+    """Those of a part's settlements that its next leader has to hear of again, and those that are
+    known to be over, oldest first. What they name has been delivered since, and is held or settled
+    by a later one: so it was given back, or had not been leased when it was acked. What is returned
+    and claimed by nobody is ready again by itself.
     """
-    return [each for each in entries if each.how is not Settlement.RETURN or each.sink is not None]
+    said: list[PartEntry] = []
+    over: list[PartEntry] = []
+    later = set(held) if entries else set()
+    for entry in reversed(entries):
+        if not later.isdisjoint(entry.offsets):
+            if entry.how not in GIVING_BACK:
+                entry.lost = [each for each in entry.offsets if each in held]
+            entry.offsets = [each for each in entry.offsets if each not in later]
+        later.update(entry.offsets)
+        if not entry.offsets:
+            over.append(entry)
+        elif entry.how is not Settlement.RETURN or entry.sink is not None:
+            said.append(entry)
+    return said[::-1], over[::-1]

@@ -18,7 +18,8 @@ have CLAIMED (`claims`).
 Of one subscriber that consumes through two gateways the later connection counts: its attaching ends
 the other's streams, and that one's are refused from then on.
 
-Bounds: STREAMS_MAX streams of a gateway; more are refused with LIMIT_EXCEEDED. While
+Bounds: STREAMS_MAX streams of a gateway, and MEMORY_STREAMS_MAX where what is led is the memory of
+another gateway (`led_groups.MemoryGroup`); more are refused with LIMIT_EXCEEDED. While
 WAITING_BYTES_MAX wait for a gateway's socket, its streams have no credit.
 
 Durability: see `settling`.
@@ -104,6 +105,15 @@ class StreamService(Unconcerned):
         """Streams that are attached here, or that are kept for gateways that are away."""
         return sum(len(each.streams) for each in self._gateways.values())
 
+    @property
+    def away(self) -> list[str]:
+        """Gateways that cannot be reached, and for which what they hold is kept."""
+        return [process for process, each in self._gateways.items() if each.channel is None]
+
+    def give_up(self, process: str) -> None:
+        """One of them is gone: it will not come back."""
+        self._gone(self._gateways[process])
+
     # --- sections.Section -------------------------------------------------------------------
 
     def opened(self, channel: Channel, peer: Hello) -> None:
@@ -112,8 +122,10 @@ class StreamService(Unconcerned):
     def closed(self, channel: Channel) -> None:
         """It is gone: what its streams hold is kept for now."""
         gateway = self._gateways.get(channel.peer.store)
-        if gateway is None or gateway.channel is not channel:
-            return
+        if gateway is not None and gateway.channel is channel:
+            self._lost(gateway)
+
+    def _lost(self, gateway: ConsumingGateway) -> None:
         gateway.channel = None
         gateway.flush()
         gateway.claimed.clear()
@@ -179,7 +191,7 @@ class StreamService(Unconcerned):
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         """Streams are told of."""
-        raise RpcError(f"method {method} is not asked of stores")
+        raise RpcError(f"method {method} is not asked of who leads")
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
         """A gateway says something."""
@@ -194,7 +206,7 @@ class StreamService(Unconcerned):
                 stream_wire.decode(stream_wire.left, payload)
                 self._gone(self._gateway(channel))
             else:
-                raise RpcError(f"method {method} is not told to stores")
+                raise RpcError(f"method {method} is not told to who leads")
         except WireError as error:
             raise RpcError(str(error)) from None
 
@@ -205,6 +217,8 @@ class StreamService(Unconcerned):
         if gateway is None:
             gateway = self._gateways[process] = ConsumingGateway(process)
         if gateway.channel is not channel:
+            if gateway.channel is not None:
+                self._lost(gateway)  # it has found out before this end has
             gateway.channel = channel
             gateway.is_paused = False
             gateway.confirming.clear()
@@ -263,17 +277,20 @@ class StreamService(Unconcerned):
     def _begin(
         self, gateway: ConsumingGateway, group: RaftGroup, head: stream_wire.Attach
     ) -> GatewayStream:
-        """A new consumer. Raises KernelError as `Client.attach`; LIMIT_EXCEEDED; SESSION_FENCED."""
+        """A new consumer. Raises KernelError as `Client.attach`; LIMIT_EXCEEDED, LOCKED,
+        SESSION_FENCED.
+        """
         if len(gateway.streams) >= self._streams_max:
             self.figures.over_streams += 1
             message = f"a gateway consumes by {self._streams_max} streams here, and no more"
             raise KernelError(Code.LIMIT_EXCEEDED, message)
         replica = self._led.replica(group)
         dispatcher = replica.dispatcher(QueueId(head.queue), head.name)
+        topic = dispatcher.queue.topic.info()
+        self._led.check_consumer(topic)
         stream = GatewayStream(gateway, head.stream, group, (head.subscriber, head.epoch))
         if head.epoch:
             self._fence(stream, (head.queue, head.name, head.subscriber), head.held)
-        topic = dispatcher.queue.topic.info()
         spec = ConsumerSpec(
             topic,
             head.name,

@@ -17,6 +17,9 @@
     ENDED     a stream is over, or could not be attached, and why
     TOOK      a pull is over, and what it brought has been delivered
 
+A gateway serves what lives in its memory to other gateways in the same way: it says what a store
+says, of TRANSIENT_GROUP alone.
+
     payload: u32 bytes of the head | head: msgpack | of DELIVER: the slots, as they are stored
 
 Streams and pools are numbered by the gateway's process; numbers are never used again. A pool is
@@ -32,6 +35,7 @@ import msgspec
 from msgspec import Meta
 
 from ...api.client import Settlement
+from ...api.message import HEADER_BYTES
 from ...api.model import GroupFilter, Reason
 from ...common.errors import KernelError, error_named
 from ..leader_calls.call_numbers import STREAMS, U8, U16, U32, U64, Name
@@ -226,6 +230,8 @@ def decode_deliver(payload: bytes) -> list[tuple[Delivery, list[bytes]]]:
             raise WireError(f"{len(offsets)} offsets and {count} messages")
         if attempts is not None and len(attempts) != count:
             raise WireError(f"{len(attempts)} attempts and {count} messages")
+        if min(lengths) < HEADER_BYTES:
+            raise WireError("a slot without a whole header")
         found.append((head, reader.take_each(lengths)))
     reader.end()
     return found

@@ -1,4 +1,4 @@
-"""The gateway's side of push streams: consumers of queues whose leaders are far away
+"""The consumer's side of push streams: consumers of queues whose leaders are far away
 (docs/adr/0009 "Push streams").
 
     attach -> waiting for SERVES -> ATTACH sent -> ATTACHED: deliveries, settlements
@@ -7,7 +7,11 @@
 
 A store says which groups it serves. All parts of such a group are attached there, with what they
 hold, then CLAIMED says that these are all. What has been settled and is not known to be applied is
-claimed too, and settled again; a RETURN is not: what nobody claims is ready again by itself.
+claimed too, and settled again, unless it has been delivered since. A RETURN that nobody waits for
+is not: what nobody claims is ready again by itself. What is refused is given back by nobody.
+
+A gateway serves its memory in the same way: a pseudo-group here, TRANSIENT_GROUP there and on the
+wire (`PartGroup.there`, `_here`).
 
 What a turn of the loop brings goes out together when it is over (`stream_batches`).
 
@@ -21,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import cast
 
@@ -29,14 +34,23 @@ from ...api.filters import setting_of
 from ...api.model import QueueRef, Reason
 from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
-from ...common.ids import QueueId, RaftGroup, SessionId
+from ...common.ids import MEMORY_FIRST, TRANSIENT_GROUP, QueueId, RaftGroup, SessionId
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ..leader_calls import call_numbers as calls
 from ..leader_calls.call_wire import WireError
 from . import stream_wire
-from .parts import CreditPool, CreditShare, PartEntry, PartGroup, SpreadParts, StreamPart, no_lease
+from .parts import (
+    GIVING_BACK,
+    CreditPool,
+    CreditShare,
+    PartEntry,
+    PartGroup,
+    SpreadParts,
+    StreamPart,
+    no_lease,
+)
 from .pulls import SessionPulls
 from .stream_batches import StreamBatches, again
 
@@ -59,7 +73,8 @@ class Streams:
         self._parts: dict[int, StreamPart] = {}
         self._groups: dict[int, PartGroup] = {}
         self._sessions: dict[SessionId, dict[StreamPart, None]] = {}
-        self._channels: dict[Channel, None] = {}
+        self._channels: dict[Channel, RaftGroup | None] = {}
+        """To stores; to a gateway: with the pseudo-group that stands for its memory."""
         self._stream_batches = StreamBatches(soon, self._group, self.drop_if_over)
         self.credit_changed = self._stream_batches.credit
         self.pulls = SessionPulls(self)
@@ -249,13 +264,31 @@ class Streams:
     def _group(self, number: int) -> PartGroup:
         group = self._groups.get(number)
         if group is None:
-            group = self._groups[number] = PartGroup()
+            there = TRANSIENT_GROUP if number >= MEMORY_FIRST else RaftGroup(number)
+            group = self._groups[number] = PartGroup(there)
         return group
 
     def opened(self, channel: Channel, peer: Hello) -> None:
-        """A store can be reached: it says what it serves to those who say that they consume."""
-        self._channels[channel] = None
+        """A store can be reached (`reached`: a gateway)."""
+        self._consume(channel, None)
+
+    def reached(self, channel: Channel, memory: RaftGroup) -> None:
+        """A gateway can be reached whose memory is this pseudo-group."""
+        self._consume(channel, memory)
+
+    def _consume(self, channel: Channel, memory: RaftGroup | None) -> None:
+        """Who is there says what it serves to those who say that they consume."""
+        self._channels[channel] = memory
         channel.cast(stream_wire.ATTACH, stream_wire.encode([]), control=True)
+
+    def _here(self, channel: Channel, number: int) -> RaftGroup:
+        """The group that the other end calls so. Raises RpcError: it cannot lead it."""
+        memory = self._channels.get(channel)
+        if memory is not None and number == TRANSIENT_GROUP:
+            return memory
+        if memory is not None or number >= MEMORY_FIRST:
+            raise RpcError(f"group {number} is not led there")
+        return RaftGroup(number)
 
     def closed(self, channel: Channel) -> None:
         """It cannot be reached any more."""
@@ -279,6 +312,12 @@ class Streams:
             if part.ended and (never or part.is_idle):
                 self._forget(part)
 
+    def give_up(self, memory: RaftGroup, error: KernelError) -> None:
+        """The gateway of a memory is gone, and so is what its consumers held."""
+        for part in list(self._group(memory).parts):
+            self._end(part, error)
+        del self._groups[memory]
+
     def _detach(self, part: StreamPart) -> None:
         """It has no stream now: what is not known to be applied is to be said again."""
         if part.channel is not None:
@@ -292,8 +331,10 @@ class Streams:
         part.is_attached = False
         if part.question is not None and not part.question.lost():
             part.question = None
-        part.backlog = [*again(list(part.unconfirmed)), *again(part.backlog)]
+        part.backlog, over = again([*part.unconfirmed, *part.backlog], part.held)
         part.unconfirmed.clear()
+        for entry in over:
+            self._soon(partial(self._answer, entry, []))
 
     def _leave_share(self, part: StreamPart) -> None:
         """It lives on its store's share no more, which ends with the last one."""
@@ -354,15 +395,16 @@ class Streams:
         if method == stream_wire.DELIVER:
             self._deliver(channel, payload)
         elif method == stream_wire.TAKEN:
-            self._taken(channel, *decode(stream_wire.taken, payload))
+            number, to = decode(stream_wire.taken, payload)
+            self._taken(channel, self._here(channel, number), to)
         elif method == stream_wire.SETTLED:
             self._settled(channel, decode(stream_wire.settled, payload))
         elif method == stream_wire.SERVES:
             for group, term in decode(stream_wire.serves, payload):
-                self._serves(channel, RaftGroup(group), term)
+                self._serves(channel, self._here(channel, group), term)
         elif method == stream_wire.GONE:
             for group in decode(stream_wire.gone, payload):
-                self._lost(RaftGroup(group), channel)
+                self._lost(self._here(channel, group), channel)
         elif method == stream_wire.ATTACHED:
             for attached in decode(stream_wire.attached, payload):
                 self._attached(channel, attached)
@@ -378,7 +420,9 @@ class Streams:
         if part is None or part.channel is not channel:
             return
         part.is_attached = True
-        part.held.difference_update(head.refused)
+        if head.refused:
+            part.held.difference_update(head.refused)
+            self._drop_refused(part, set(head.refused))
         if head.is_new:
             for entry in part.backlog:
                 if entry.is_repeat and entry.how is Settlement.RELEASE:
@@ -391,6 +435,31 @@ class Streams:
             self._stream_batches.settle(channel, part)
         if part.ended:
             self._stream_batches.cancel(channel, part)
+
+    def _drop_refused(self, part: StreamPart, refused: set[int]) -> None:
+        """What is not leased to a part any more is given back by nobody: it may be delivered to it
+        anew before the settlement gets there, which would be taken for one of that delivery.
+        """
+        kept: list[PartEntry] = []
+        for entry in part.backlog:
+            lost = refused.intersection(entry.offsets) if entry.how in GIVING_BACK else None
+            if lost:
+                entry.offsets = [each for each in entry.offsets if each not in lost]
+                if not entry.is_repeat:
+                    entry.lost = sorted(lost)
+            if entry.offsets:
+                kept.append(entry)
+            else:
+                self._soon(partial(self._answer, entry, []))
+        part.backlog = kept
+
+    @staticmethod
+    def _answer(entry: PartEntry, failed: list[int]) -> None:
+        """Tell whoever waits for a settlement."""
+        sink, entry.sink = entry.sink, None
+        if sink is not None:
+            strangers = (*failed, *entry.lost)
+            sink.settled(entry.tag, {each: no_lease(each) for each in strangers} or None)
 
     def _deliver(self, channel: Channel, payload: bytes) -> None:
         """Messages have come (hot)."""
@@ -452,23 +521,22 @@ class Streams:
                 self.drop_if_over(part)
 
     def _settled(self, channel: Channel, head: stream_wire.Settled) -> None:
-        group = self._group(head.group)
+        group = self._group(self._here(channel, head.group))
         if group.channel is not channel or head.number not in group.asked:
             return
         part, entry = group.asked.pop(head.number)
         if entry.fence is not None:
             self._answered_fence(part, entry)
             return
-        sink, entry.sink = entry.sink, None
-        if sink is not None:
-            sink.settled(entry.tag, {each: no_lease(each) for each in head.failed} or None)
+        self._answer(entry, head.failed)
 
     def _ended(self, channel: Channel, head: stream_wire.Ended) -> None:
         """A stream is over, or could not be attached."""
         part = self._parts.get(head.stream)
-        if part is None or part.channel is not channel:
-            return
-        error = head.error
+        if part is not None and part.channel is channel:
+            self._end(part, head.error)
+
+    def _end(self, part: StreamPart, error: KernelError) -> None:
         was_cancelled, part.ended = part.ended, True
         group = self._group(part.ref.group)
         entries = [*part.unconfirmed, *part.backlog]

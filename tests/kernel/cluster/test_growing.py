@@ -17,7 +17,7 @@ from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.in_process.opening import open_store
 from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.serving import join_peer_stores, serve_gateways
-from kernel.rpc.handshake import Hello
+from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.drivers.disk import DirectoryDisk
 from kernel.store.drivers.worker import Worker
@@ -38,7 +38,7 @@ class Store:
 
     def hello(self, role: str) -> Hello:
         nonce = new_nonce(RANDOM.bits)
-        return Hello((1, 1), "test", self.number, self.facts.store, role, "", nonce)
+        return Hello(VERSIONS, "test", self.number, self.facts.store, role, "", nonce)
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from kernel.remote.client import ClusterClient
 from kernel.remote.connecting import connect
 from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.mesh.meeting import MeetingPoint
-from kernel.rpc.handshake import Hello
+from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.raft_groups.peer_links import new_nonce
 from tests.free_ports import free_ports
@@ -33,7 +33,7 @@ Pair = tuple[list[Node], ClusterClient, ClusterClient]
 def hello_of_gateway() -> Callable[[], Hello]:
     """Who a new gateway process is."""
     process = str(RANDOM.bits(64))
-    return lambda: Hello((1, 1), "test", 0, process, GATEWAY, "", new_nonce(RANDOM.bits))
+    return lambda: Hello(VERSIONS, "test", 0, process, GATEWAY, "", new_nonce(RANDOM.bits))
 
 
 @asynccontextmanager
@@ -55,13 +55,15 @@ async def running_stores(
 
 
 @asynccontextmanager
-async def meeting_gateway_of(nodes: list[Node]) -> AsyncIterator[ClusterClient]:
-    """A gateway's client that other gateways can reach."""
+async def meeting_gateway_of(
+    nodes: list[Node], versions: tuple[int, int] = VERSIONS
+) -> AsyncIterator[ClusterClient]:
+    """A gateway's client that other gateways can reach. `versions`: what it says that it speaks."""
     address = ""
     process = str(RANDOM.bits(64))
 
     def hello() -> Hello:
-        return Hello((1, 1), "test", 0, process, GATEWAY, address, new_nonce(RANDOM.bits))
+        return Hello(versions, "test", 0, process, GATEWAY, address, new_nonce(RANDOM.bits))
 
     meeting = MeetingPoint(hello, SECRET, CLOCK)
     host, port = await meeting.listen("127.0.0.1", 0)

@@ -18,7 +18,7 @@ from kernel.requests.leader import Done, Identity, Leader
 from kernel.requests.proposer import Proposer
 from kernel.requests.publish_part import Part
 from kernel.requests.request_pipeline import RequestPipeline
-from kernel.rpc.handshake import Hello
+from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.raft_groups.peer_links import new_nonce
 from tests.kernel.three_stores import CLOCK, RANDOM, SECRET, Node, until
@@ -59,7 +59,7 @@ class Gateway:
 
     def _hello(self) -> Hello:
         nonce = new_nonce(RANDOM.bits)
-        return Hello((1, 1), "test", 0, self.process, GATEWAY, "", nonce)
+        return Hello(VERSIONS, "test", 0, self.process, GATEWAY, "", nonce)
 
     def identity(self) -> Identity:
         return CLIENT, 1, next(self._sequence)

@@ -210,3 +210,17 @@ async def test_a_pull_is_in_no_consumers_way(tmp_path: Path) -> None:
         await recorder.wait_for(1)
         got = await client.receive(asks(topic, session))
         assert (recorder.bodies, bodies(got)) == ([b"1"], [b"2"])
+
+
+async def test_a_session_that_ends_while_it_asks_queue_by_queue_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
+        topic = await made(nodes, queues=2)
+        session = client.open_session("a connection")
+        pull = asyncio.create_task(client.receive(asks(topic, session, wait_ms=60_000)))
+        await asyncio.sleep(0)
+        assert client.streams.count == 1
+        session.close()
+        assert bodies(await pull) == []
+        await until(lambda: not client.streams.count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from kernel.remote.client import ClusterClient
 from kernel.remote.streams import stream_wire
 from kernel.remote.streams.parts import CreditPool, StreamPart
 from kernel.remote.streams.stream_service import AWAY_MS, CLAIM_MS, SETTLE_IN_MS, StreamService
+from kernel.rpc.handshake import VERSIONS, Hello
+from kernel.rpc.roles import GATEWAY
 from tests.kernel.remote.cluster import gateway_of, hand_over, running_stores, serving
 from tests.kernel.remote.gateway import GROUP, Gateway, started
 from tests.kernel.remote.test_pulls import leased, made, published
@@ -232,3 +235,66 @@ def test_errors_of_streams_are_told_by_their_code() -> None:
     took = stream_wire.Took(1, 1, 0, "a code of a later version", "why")
     assert took.error is not None
     assert took.error.code is Code.UNAVAILABLE
+
+
+class _Said:
+    """A connection of a gateway, as its store has it: what it is told, by method."""
+
+    waiting_bytes = 0
+
+    def __init__(self, process: str) -> None:
+        self.peer = Hello(VERSIONS, "test", 0, process, GATEWAY, "", bytes(16))
+        self.said: list[int] = []
+
+    def tell(self, method: int, _parts: list[bytes]) -> None:
+        self.said.append(method)
+
+    def before_take(self, action: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(action)
+
+
+async def test_a_connection_that_follows_one_whose_end_was_not_noticed_claims_anew(
+    tmp_path: Path,
+) -> None:
+    """The gateway has forgotten a stream meanwhile, since nothing of it was left there."""
+    async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
+        topic = await made(nodes)
+        service = service_of(nodes[0])
+        (ref,) = topic.queues
+        head = stream_wire.Attach(
+            stream=1,
+            pool=1,
+            group=ref.group,
+            queue=ref.id,
+            name=DEFAULT_GROUP,
+            subscriber=0,
+            epoch=0,
+            origin=0,
+            priority=0,
+            exclusive=False,
+            auto_ack=False,
+            pull=False,
+            is_over=False,
+            filter=None,
+            held=[],
+        )
+        early, late = _Said("p"), _Said("p")
+
+        def tell(channel: _Said, method: int, head: object) -> None:
+            payload = b"".join(stream_wire.encode(head))
+            service.told(channel, method, payload)  # type: ignore[arg-type]
+
+        tell(early, stream_wire.ATTACH, [head])
+        tell(early, stream_wire.STREAM_BATCH, stream_wire.StreamBatch([(1, 5)], [], [], [], []))
+        await published(client, topic, 0, b"1")
+        await until(lambda: stream_wire.DELIVER in early.said)
+        assert leased(nodes, topic) == 1
+        tell(late, stream_wire.ATTACH, [])
+        term = nodes[0].opened.store.standing(ref.group)[0]
+        tell(late, stream_wire.CLAIMED, stream_wire.Claimed(ref.group, term))
+        assert (service.count, leased(nodes, topic)) == (0, 0)
+        assert stream_wire.DELIVER not in late.said
+        service.closed(early)  # type: ignore[arg-type]
+        heir = Recorder(client, topic, 1)
+        await heir.wait_for(1)
+        assert heir.got[0][3] == 2

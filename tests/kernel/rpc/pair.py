@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from kernel.common.errors import KernelError
 from kernel.rpc.channel import Channel, Reply
-from kernel.rpc.handshake import Admit, Hello
+from kernel.rpc.handshake import VERSIONS, Admit, Hello
 
 SECRET = b"what only members know"
 
 
 def hello(node: int, **others: object) -> Hello:
     values: dict[str, object] = {
-        "versions": (1, 1),
+        "versions": VERSIONS,
         "cluster": "c1",
         "node": node,
         "store": f"store-{node}",

@@ -5,7 +5,7 @@ import pytest
 from kernel.common.errors import Code, KernelError
 from kernel.rpc.channel import BULK_BYTES_MAX, HANDSHAKE_MS, PING_MS, SILENT_MS
 from kernel.rpc.frame import FRAGMENT_BYTES
-from kernel.rpc.handshake import Hello
+from kernel.rpc.handshake import VERSIONS, Hello
 from tests.kernel.rpc.pair import Pair, hello
 
 
@@ -48,7 +48,7 @@ def test_a_node_that_may_not_join_hears_why() -> None:
 
 
 def test_versions_that_do_not_meet_are_refused() -> None:
-    pair = Pair(hellos=(hello(1, versions=(2, 3)), hello(2))).start()
+    pair = Pair(hellos=(hello(1, versions=(VERSIONS[1] + 1,) * 2), hello(2))).start()
     assert "versions" in pair.notes[0].closed_for[0]
 
 
