@@ -21,6 +21,13 @@ class MqttHost(StreamHost, Protocol):
     def signed_in(self, tenant: str) -> None:
         """The connection is a tenant's: its octets are counted."""
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is not read because a limit is exceeded."""
+
+    def pause(self, delay_ms: int) -> None:
+        """Do not read for so long, and until nothing is owed (`ClientConnection.owes_ms`)."""
+
     def count_octets(self) -> None:
         """Count what came and went since the last time."""
 

@@ -16,6 +16,7 @@ from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
+from adapters.limiting import Pause
 from adapters.transport import StreamProtocol
 
 from .http import refusal
@@ -96,6 +97,7 @@ class HttpConnection(StreamProtocol):
         self._since_s = host.ticks
         """When the request that is being read began, or when the last answer was given."""
         self._lost_action: Callable[[], object] | None = None
+        self._pause: Pause | None = None
         self.is_lost = False
         self.listener = listener.name
         self.scheme = "http" if listener.tls is None else "https"
@@ -109,6 +111,17 @@ class HttpConnection(StreamProtocol):
         name = self.transport.get_extra_info("sockname") if self.transport is not None else None
         host, port = name[:2] if isinstance(name, tuple) else ("localhost", 0)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def pause(self, delay_ms: int) -> None:
+        """See `environment.Peer`."""
+        if self._pause is None:
+            self._pause = Pause(self, self.loop.call_later, self._after_pause)
+        self._pause.begin(delay_ms)
+
+    def _after_pause(self) -> int:
+        # So long it could not be heard: what comes now is not late.
+        self._since_s = self._host.ticks
+        return 0
 
     def when_lost(self, action: Callable[[], object] | None) -> None:
         """See `environment.Peer`; one slot, since one request is answered at a time."""

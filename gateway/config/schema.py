@@ -41,6 +41,9 @@ MEMORY_BYTES_MIN = 32 * 1024 * 1024
 """With less than twice the largest message, one client that is not the quickest gets none through.
 """
 
+PER_SECOND_MAX = 10**12
+"""More than any machine does: above it a slip of the pen."""
+
 _Kind = TypeVar("_Kind", bool, int, str)
 
 Scalar = bool | int | str
@@ -225,6 +228,32 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     known_as: dict[str, str] = {}
 
 
+PerSecond = Annotated[int, Meta(ge=1, le=PER_SECOND_MAX)] | None
+"""A limit; null: there is none."""
+
+
+class Published(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of a topic, each a second."""
+
+    published_messages: PerSecond = None
+    published_bytes: PerSecond = None
+
+
+class Used(Published, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of a tenant, a user or a listener, each a second."""
+
+    requests: PerSecond = None
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What may be used, by whom (gateway/config/limits.py)."""
+
+    tenants: dict[str, Used] = {}
+    users: dict[str, Used] = {}
+    topics: dict[str, Published] = {}
+    listeners: dict[str, Used] = {}
+
+
 class NamesSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How names join the protocols: aliases of topics, and who takes part in the topic tree."""
 
@@ -237,6 +266,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     node: Node
     tenants: dict[str, Tenant]
+    limits: Limits
     names: NamesSettings
     protocols: dict[str, Protocol]
 

@@ -28,8 +28,10 @@ from gateway.admin.metrics.process_metrics import NodeCollector
 from gateway.admin.resources.declared_shapes import DeclaredShapes
 from gateway.admin.resources.principals import Principals
 from gateway.config.declared import declared_in, register_readers
+from gateway.config.limits import quotas_of
 from gateway.process.running import StartRefused
 from gateway.serving.builders import Builder
+from kernel.quotas.accounts import Quotas
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -82,6 +84,8 @@ class Front:
             clock, memory.unfinished_input_bytes, memory.unread_output_bytes
         )
 
+        self.quotas = Quotas(quotas_of(settings.limits))
+
     async def identify(self, command: str) -> None:
         """Learn who may sign in; make the first administrator, if the environment names one.
 
@@ -107,6 +111,7 @@ class Front:
             client_authority=_path(self._settings.node.tls.client_authority),
             tls_failures=self.tls_failures,
             memory=self.memory,
+            quotas=self.quotas,
             tenants=self._settings.tenants,
             metering=metering,
         )
@@ -175,7 +180,7 @@ class Front:
     def collector(self, below: Collector, metering: NodeMetering | None) -> NodeCollector:
         """The figures of this process; `below`: those of the store, or of the way to the stores."""
         return NodeCollector(
-            below, self.adapters, metering, self.tls_failures, self.logins, self.memory
+            below, self.adapters, metering, self.tls_failures, self.logins, self.memory, self.quotas
         )
 
     async def drain(self) -> None:

@@ -50,6 +50,7 @@ from adapters.amqp.limits import (
 )
 from adapters.amqp.messages.stamps import HEADER, Stamp
 from adapters.chunks import keep_chunk
+from adapters.limiting import Charging
 from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import KernelError, NotLoaded
 
@@ -89,6 +90,7 @@ class ChannelPublisher:
         frame_max: int,
     ) -> None:
         self._client = environment.client
+        self.charging = Charging(environment.limiter, caller.account)
         self._counters = environment.counters
         self._stamps = environment.stamps
         self._body_bytes_max = environment.settings.body_bytes_max
@@ -433,6 +435,8 @@ class ChannelPublisher:
                 native = message.target.prefix + message.block
                 self._store(channel, to, native, message.stamp, message.body)
         batch, self._batch = self._batch, None
+        if batch is not None:
+            self.charging.published(batch)
         return batch
 
     def committed(
@@ -467,6 +471,7 @@ class ChannelPublisher:
         self.bytes_in_flight += batch.size_bytes
         if self.bytes_in_flight > PUBLISH_BYTES_PAUSE:
             self._host.hold_reading("publishing")
+        self.charging.published(batch)
         self._client.submit(batch)
 
     def published(self, batch: PublishBatch) -> None:

@@ -108,15 +108,45 @@ class Connection:
         """The operation given to `AmqpHost.run` has ended: read on."""
         self._reader.resume()
 
-    def begin_read(self) -> None:
-        """Frames of one socket read follow."""
-        if self._publisher is not None:
-            self._publisher.begin_chunk()
+    def begin_read(self) -> int:
+        """Frames of one socket read follow: how much may be taken before the limits are asked."""
+        if self._publisher is None:
+            return 0
+        self._publisher.begin_chunk()
+        return self._publisher.charging.piece()
+
+    def piece_taken(self) -> int:
+        """The same, after a part of them: enough of it, and the rest waits."""
+        if self._publisher is None:
+            return 0
+        self._publisher.submit()
+        self._wait_for_limits()
+        return self._publisher.charging.piece()
+
+    def go_on(self) -> int:
+        """After a pause: go on with what was read, unless more is owed; for how long to wait."""
+        publisher = self._publisher
+        if publisher is None or self.state in _ENDED:
+            return 0
+        delay_ms = publisher.charging.owes_ms()
+        if not delay_ms:
+            self._reader.unpause()
+            # What was held back may be more than is allowed again.
+            delay_ms = publisher.charging.owes_ms() if self._reader.is_paused else 0
+        return delay_ms
+
+    def _wait_for_limits(self) -> None:
+        assert self._publisher is not None
+        delay_ms = self._publisher.charging.take_delay_ms()
+        if delay_ms:
+            self._reader.pause()
+            self._host.pause(delay_ms)
 
     def end_read(self) -> None:
         """Give the kernel what they brought; start what had to wait for that."""
         if self._publisher is not None:
             self._publisher.submit()
+            self._wait_for_limits()
             if self._publisher.has_published and not self._environment.client.accepting:
                 self.block()
         if self._consumers is not None:
@@ -206,6 +236,8 @@ class Connection:
         handler = getattr(where, step.handler)
         self._loads = 0
         if step.waits:
+            if self._publisher is not None:
+                self._publisher.charging.requested()
             is_answered = not getattr(method, "nowait", False)
             self._reader.stop()
             work = partial(handler, *leading, method)
@@ -328,7 +360,10 @@ class Connection:
                 f"'{rights.principal.name}'",
             )
         self.session = environment.open_session(self._host, tenant, self.features.name)
-        caller = self.caller = Caller(tenant, method.virtual_host, rights, self.session)
+        account = environment.limiter.quotas.account(
+            tenant, rights.principal.name, self._host.listener_name
+        )
+        caller = self.caller = Caller(tenant, method.virtual_host, rights, self.session, account)
         frame_max = self.agreement.frame_max
         publisher = ChannelPublisher(environment, self._host, caller, self, frame_max)
         consumers = Consumers(environment, self._host, frame_max)

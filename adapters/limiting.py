@@ -1,0 +1,264 @@
+"""Limits (`kernel.quotas`) where adapters meet them: topics of a batch, and connections that wait.
+
+A connection that owes is not read from, a second at most at a time; then it is asked again. What it
+sends meanwhile stays in the socket, heartbeats and acks among it: so nobody is taken for gone
+because of that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kernel.api.message import HEADER_BYTES
+from kernel.common.errors import NotLoaded
+from kernel.quotas.rates import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernel.api.client import Client, PublishBatch
+    from kernel.common.ids import TopicId
+    from kernel.common.ports import Clock
+    from kernel.quotas.accounts import Account, Quotas
+
+LIMITED: Final = "limits"
+"""Why reading is held."""
+
+HOLD_MS_MAX: Final = 1_000
+"""So long a connection is not read from before it is asked again: a limit may be lifted."""
+
+MESSAGE_BYTES_LEAST: Final = 16
+"""Of a published message on the wire, in any protocol: how many messages some bytes may be."""
+
+PIECE_BYTES_MIN: Final = 512
+"""Of what has been read, taken at once where a limit is near: some messages, so that who has many
+connections and owes does not owe much more each time that all of them are asked."""
+
+TOPIC_PIECE_BYTES: Final = 16 * 1024
+"""The same where topics have limits: which ones bytes are for is known when they are taken."""
+
+_PUBLISHED: Final = (Kind.PUBLISHED_MESSAGES, Kind.PUBLISHED_BYTES)
+
+_LOOK_MS: Final = 1_000
+"""Topics with limits that are not known here are looked for so often."""
+
+
+def piece_bytes(account: Account, now_ms: int) -> int:
+    """How much of what was read may be taken before the limits of an account are looked at again;
+    0: all of it.
+    """
+    messages, size = account.room(now_ms)
+    pieces = []
+    if messages is not None:
+        pieces.append(messages * MESSAGE_BYTES_LEAST)
+    if size is not None:
+        pieces.append(size)
+    if account.has_topics:
+        pieces.append(TOPIC_PIECE_BYTES)
+    return max(PIECE_BYTES_MIN, min(pieces)) if pieces else 0
+
+
+class Limiter:
+    """Charges what is published in one protocol, by one process."""
+
+    def __init__(self, quotas: Quotas, client: Client, clock: Clock) -> None:
+        self.quotas = quotas
+        self._client = client
+        self._clock = clock
+        self._found: dict[str, _Topics] = {}
+
+    def now_ms(self) -> int:
+        """The time of all limits."""
+        return self._clock.monotonic_ms()
+
+    def published(self, account: Account, batch: PublishBatch) -> Account | None:
+        """Charge a batch that is about to be submitted. Whose limit has the connection wait the
+        longest: the account's own, or that of a topic; None: it need not. To be asked only where
+        something is limited.
+        """
+        now_ms = self.now_ms()
+        count = batch.count
+        delay_ms = account.published(now_ms, count, batch.size_bytes - count * HEADER_BYTES)
+        slowest = account
+        if account.has_topics:
+            limited = self._topics_of(account.tenant, now_ms)
+            for topic, (messages, size) in batch.by_topic().items() if limited else ():
+                of_topic = limited.get(topic)
+                if of_topic is not None:
+                    of_topic_ms = of_topic.published(now_ms, messages, size)
+                    if of_topic_ms > delay_ms:
+                        delay_ms, slowest = of_topic_ms, of_topic
+        if not delay_ms:
+            return None
+        slowest.delayed(now_ms)
+        return slowest
+
+    # --- Calls, which are refused one by one ------------------------------------------------
+
+    def requested(self, account: Account) -> int:
+        """A call came: for how long its client is to wait."""
+        now_ms = self.now_ms()
+        delay_ms = account.requested(now_ms)
+        if delay_ms:
+            account.delayed(now_ms)
+        return delay_ms
+
+    def refusal(self, account: Account) -> str | None:
+        """Why a call is refused that settles nothing; None: it is not."""
+        reason = account.far_over(self.now_ms(), Kind.REQUESTS)
+        if reason is not None:
+            account.refused(reason)
+        return reason
+
+    def publish_refusal(self, account: Account, topic: str, messages: int) -> str | None:
+        """Why so many messages to a topic are refused; None: they are not."""
+        now_ms = self.now_ms()
+        reason = account.far_over(now_ms, *_PUBLISHED)
+        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        if reason is None and of_topic is not None:
+            reason = of_topic.far_over(now_ms, *_PUBLISHED)
+        if reason is not None:
+            account.refused(reason, messages)
+        return reason
+
+    def call_published(self, account: Account, topic: str, messages: int, size: int) -> int:
+        """A call publishes so much to a topic: for how long its client is to wait."""
+        now_ms = self.now_ms()
+        delay_ms, slowest = account.published(now_ms, messages, size), account
+        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        if of_topic is not None:
+            of_topic_ms = of_topic.published(now_ms, messages, size)
+            if of_topic_ms > delay_ms:
+                delay_ms, slowest = of_topic_ms, of_topic
+        if delay_ms:
+            slowest.delayed(now_ms)
+        return delay_ms
+
+    def _topics_of(self, tenant: str, now_ms: int) -> dict[TopicId, Account]:
+        """The topics of a tenant that have limits, by id."""
+        version = self.quotas.version, self._client.topology_version
+        found = self._found.get(tenant)
+        if found is None or found.version != version or now_ms >= found.until_ms:
+            found = self._found[tenant] = _Topics(version, now_ms + _LOOK_MS)
+            for name, account in self.quotas.topics(tenant).items():
+                try:
+                    info = self._client.topic(tenant, name)
+                except NotLoaded:
+                    continue
+                if info is not None:
+                    found.by_id[info.id] = account
+        return found.by_id
+
+
+class _Topics:
+    __slots__ = ("by_id", "until_ms", "version")
+
+    def __init__(self, version: tuple[int, int], until_ms: int) -> None:
+        self.version = version
+        self.until_ms = until_ms
+        self.by_id: dict[TopicId, Account] = {}
+
+
+class Charging:
+    """What one connection publishes and asks for.
+
+    One look at an attribute a read where nothing is limited. Where something is, what was read is
+    taken in pieces, each is charged, and once something is owed the rest waits.
+    """
+
+    __slots__ = ("_account", "_is_owing", "_limiter", "_requests", "_slowest")
+
+    def __init__(self, limiter: Limiter, account: Account) -> None:
+        self._limiter = limiter
+        self._account = account
+        self._slowest = account
+        """Whose limit is waited for, beside the account's own: a topic's."""
+        self._is_owing = False
+        self._requests = 0
+
+    def piece(self) -> int:
+        """How many bytes may be taken before the next look; 0: any number."""
+        account = self._account
+        return piece_bytes(account, self._limiter.now_ms()) if account.is_limited else 0
+
+    def published(self, batch: PublishBatch) -> None:
+        """A batch is about to be submitted, which waits for nothing."""
+        if self._account.is_limited:
+            slowest = self._limiter.published(self._account, batch)
+            if slowest is not None:
+                self._slowest, self._is_owing = slowest, True
+
+    @property
+    def account(self) -> Account:
+        """What it is limited by."""
+        return self._account
+
+    def requested(self) -> None:
+        """One thing was asked for that takes the server some work."""
+        if self._account.is_limited:
+            self._requests += 1
+
+    def take_delay_ms(self) -> int:
+        """For how long what was published and asked for since the last call must be waited; 0: not
+        at all, whatever others owe.
+        """
+        requests, self._requests = self._requests, 0
+        if requests:
+            now_ms = self._limiter.now_ms()
+            if self._account.requested(now_ms, requests):
+                self._account.delayed(now_ms)
+                self._is_owing = True
+        if not self._is_owing:
+            return 0
+        self._is_owing = False
+        return self.owes_ms()
+
+    def owes_ms(self) -> int:
+        """For how long still, by the limits as they are now."""
+        now_ms = self._limiter.now_ms()
+        return max(self._account.delay_ms(now_ms), self._slowest.delay_ms(now_ms))
+
+
+class Held(Protocol):
+    """A connection (`transport.StreamProtocol`)."""
+
+    def hold_reading(self, reason: str) -> None:
+        """Do not read until `release_reading`."""
+
+    def release_reading(self, reason: str) -> None:
+        """Read again."""
+
+
+class Pause:
+    """One connection that owes."""
+
+    __slots__ = ("_again", "_call_later", "_held", "is_on")
+
+    def __init__(
+        self, held: Held, call_later: Callable[..., object], again: Callable[[], int]
+    ) -> None:
+        """`call_later(seconds, action)`; `again()` goes on with what was read before, if nothing is
+        owed any more, and says for how long more nothing is to be read.
+        """
+        self._held = held
+        self._call_later = call_later
+        self._again = again
+        self.is_on = False
+
+    def begin(self, delay_ms: int) -> None:
+        """Nothing is read for so long."""
+        if not self.is_on:
+            self.is_on = True
+            self._held.hold_reading(LIMITED)
+            self._wait(delay_ms)
+
+    def _wait(self, delay_ms: int) -> None:
+        self._call_later(min(delay_ms, HOLD_MS_MAX) / 1_000, self._over)
+
+    def _over(self) -> None:
+        delay_ms = self._again()
+        if delay_ms:
+            self._wait(delay_ms)
+        else:
+            self.is_on = False
+            self._held.release_reading(LIMITED)

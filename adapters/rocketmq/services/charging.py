@@ -1,0 +1,65 @@
+"""What a call costs its caller where limits are set (`adapters.limiting`).
+
+Refused is said as TOO_MANY_REQUESTS, on which clients back off; settling never is. Who owes a
+little is answered later: one connection has the calls of many threads, which all know how to wait.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from adapters.limiting import HOLD_MS_MAX
+
+from ..errors import Code, RocketmqError
+
+if TYPE_CHECKING:
+    from ..environment import Call, Environment
+
+SETTLING: Final = frozenset(
+    {
+        "AckMessage",
+        "ChangeInvisibleDuration",
+        "EndTransaction",
+        "ForwardMessageToDeadLetterQueue",
+        "Heartbeat",
+        "NotifyClientTermination",
+    }
+)
+"""Never refused: what they end would go on otherwise."""
+
+
+async def charge_call(environment: Environment, name: str, call: Call, listener: str) -> None:
+    """A call has come, and something is limited. Raises RocketmqError."""
+    caller, limiter = environment.admit(call), environment.limiter
+    account = caller.accounts.get(listener)
+    if account is None:
+        user = caller.rights.principal.name
+        account = limiter.quotas.account(caller.tenant, user, f"rocketmq.{listener}")
+        caller.accounts[listener] = account
+    if not account.is_limited:
+        return
+    call.account = account
+    if name not in SETTLING:
+        _refuse(limiter.refusal(account))
+    await _wait(environment, limiter.requested(account))
+
+
+async def charge_publish(
+    environment: Environment, call: Call, topic: str, messages: int, size: int
+) -> None:
+    """So much is about to be published to a topic. Raises RocketmqError."""
+    account, limiter = call.account, environment.limiter
+    if account is not None:
+        _refuse(limiter.publish_refusal(account, topic, messages))
+        await _wait(environment, limiter.call_published(account, topic, messages, size))
+
+
+def _refuse(reason: str | None) -> None:
+    if reason is not None:
+        text = f"too much was used of the limit {reason} a second; try again later"
+        raise RocketmqError(Code.TOO_MANY_REQUESTS, text)
+
+
+async def _wait(environment: Environment, delay_ms: int) -> None:
+    if delay_ms:
+        await environment.sleep(min(delay_ms, HOLD_MS_MAX) / 1_000)

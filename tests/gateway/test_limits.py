@@ -1,0 +1,195 @@
+"""Limits of a node, as its real clients meet them: a little over is delayed, far over refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import botocore.exceptions
+import paho.mqtt.client as mqtt
+import pytest
+
+from tests.gateway.serving import Process, refused, serving
+from tests.gateway.test_mqtt import client
+from tests.sqs_client import sqs_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CONFIG = """
+limits:
+  listeners:
+    amqp.tcp: {published_messages: 400}
+    mqtt.tcp: {published_bytes: 4000}
+    sqs.http: {published_messages: 10}
+    rocketmq.grpc: {published_messages: 10}
+  topics:
+    default:slow: {published_messages: 200}
+  users:
+    default:nobody: {requests: 1}
+"""
+
+ROCKETMQ = """
+import json, sys, threading, time
+from rocketmq import ClientConfiguration, Credentials, Message, Producer
+
+producer = Producer(ClientConfiguration(sys.argv[1], Credentials("weir", "weir-secret")))
+producer.startup()
+
+
+def send():
+    message = Message()
+    message.topic, message.body = "receipts", b"a body"
+    try:
+        producer.send(message)
+        came.append("sent")
+    except Exception as error:
+        came.append(repr(error))
+
+
+came = []
+began = time.monotonic()
+for _ in range(25):
+    send()
+alone, seconds = came, time.monotonic() - began
+came = []
+threads = [threading.Thread(target=send) for _ in range(60)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(json.dumps({"alone": alone, "seconds": seconds, "together": came}), flush=True)
+producer.shutdown()
+"""
+
+TOO_MUCH = 0x97
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    directory = tmp_path_factory.mktemp("limits")
+    config = directory / "weir.yaml"
+    config.write_text(CONFIG)
+    with serving(directory / "data", config=config) as process:
+        yield process
+
+
+def counted(node: Process, limit: str, outcome: str) -> float:
+    """What a limit has done, by the metric."""
+    labels = f'weir_limited_total{{limit="{limit}",outcome="{outcome}",tenant="default"}} '
+    lines = node.http("GET", "/metrics").body.decode().splitlines()
+    return sum(float(each.removeprefix(labels)) for each in lines if each.startswith(labels))
+
+
+def publish(node: Process, queue: str, count: int) -> float:
+    """Seconds that it takes pika to publish so many, and hear that they are there."""
+    with node.amqp() as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        began = time.monotonic()
+        for _ in range(count):
+            channel.basic_publish("", queue, b"a body")
+        assert channel.queue_declare(queue, passive=True).method.message_count == count
+        return time.monotonic() - began
+
+
+def test_amqp_publishers_are_not_read_from_above_their_limit(node: Process) -> None:
+    seconds = publish(node, "orders", 1_200)
+    assert 1.7 < seconds < 5, "1,200 at 400 a second, of which 400 may come at once"
+    assert counted(node, "listener.published_messages", "delayed") > 0
+
+
+def test_a_topic_has_a_limit_of_its_own(node: Process) -> None:
+    seconds = publish(node, "slow", 800)
+    assert 1.7 < seconds < 6, "800 at 200 a second, of which 200 may come at once"
+    assert counted(node, "topic.published_messages", "delayed") > 0
+
+
+def test_mqtt_refuses_delays_or_drops_by_what_the_client_can_hear(node: Process) -> None:
+    codes: list[Any] = []
+    old = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "old", protocol=mqtt.MQTTv311)
+    old.username_pw_set("guest", "guest")
+    old.on_publish = lambda _c, _u, _m, code, _p: codes.append(code)
+    old.connect("127.0.0.1", node.listeners["mqtt.tcp"], keepalive=1)
+    old.loop_start()
+    with (
+        client(node, "reader") as reader,
+        client(node, "flood") as flood,
+        client(node, "second") as second,
+    ):
+        reader.subscribe("kitchen/#")
+        assert flood.publish("kitchen/oven", bytes(20_000)) == 0, "one message always passes"
+        began = time.monotonic()
+        assert second.publish("kitchen/oven", b"refused") == TOO_MUCH
+        old.publish("kitchen/oven", b"dropped", 0)
+        assert old.publish("kitchen/oven", b"late", 1).is_published() is False
+        while not codes[1:] and time.monotonic() < began + 20:
+            time.sleep(0.01)
+        assert flood.publish("kitchen/oven", b"last") == 0
+        assert time.monotonic() - began > 2.5, "20,000 bytes at 4,000 a second are owed for 4 s"
+        bodies = [reader.take().payload for _ in range(3)]
+    assert bodies == [bytes(20_000), b"late", b"last"]
+    assert old.is_connected(), "who is not read from cannot be late"
+    old.loop_stop()
+    old.disconnect()
+    assert counted(node, "listener.published_bytes", "refused") == 1
+    assert counted(node, "listener.published_bytes", "dropped") == 1
+
+
+def test_sqs_throttles_who_is_far_over_and_sdks_try_again(node: Process) -> None:
+    url = f"http://127.0.0.1:{node.listeners['sqs.http']}"
+    clients = [sqs_client(url) for _ in range(3)]
+    queue = clients[0].create_queue(QueueName="parcels")["QueueUrl"]
+    entries = [{"Id": str(number), "MessageBody": "a body"} for number in range(10)]
+    for each in clients:
+        each.send_message_batch(QueueUrl=queue, Entries=entries)
+    other = sqs_client(url)
+    with pytest.raises(botocore.exceptions.ClientError) as raised:
+        other.send_message(QueueUrl=queue, MessageBody="too much")
+    assert raised.value.response["Error"]["Code"] == "RequestThrottled"
+    got = other.receive_message(QueueUrl=queue)["Messages"][0]
+    other.delete_message(QueueUrl=queue, ReceiptHandle=got["ReceiptHandle"])
+    patient = sqs_client(url, retries={"total_max_attempts": 8, "mode": "standard"})
+    patient.send_message(QueueUrl=queue, MessageBody="in time")
+    assert counted(node, "listener.published_messages", "refused") > 0
+
+
+def test_rocketmq_answers_later_then_too_many_requests(node: Process, tmp_path: Path) -> None:
+    before = counted(node, "listener.published_messages", "refused")
+    made = node.api("POST", "/topics", {"name": "receipts"})
+    assert made.status in {200, 201}, made.body
+    ran = subprocess.run(
+        [sys.executable, "-c", ROCKETMQ, f"127.0.0.1:{node.listeners['rocketmq.grpc']}"],
+        env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    got = json.loads(ran.stdout.splitlines()[-1])
+    assert got["alone"] == ["sent"] * 25
+    assert 1.2 < got["seconds"] < 6, "25 at 10 a second, of which 10 may come at once"
+    assert got["together"].count("sent") >= 10
+    assert counted(node, "listener.published_messages", "refused") > before
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("limits: {tenants: {acme: {requests: 0}}}", "limits.tenants.acme.requests"),
+        ("limits: {listeners: {amqp.nowhere: {requests: 1}}}", "is no listener"),
+        ("limits: {topics: {orders: {published_bytes: 1}}}", "names none"),
+        ("limits: {topics: {default:orders: {requests: 1}}}", "is not a setting"),
+    ],
+)
+def test_a_limit_that_could_not_hold_is_refused(tmp_path: Path, config: str, said: str) -> None:
+    (tmp_path / "weir.yaml").write_text(config)
+    code, told = refused(tmp_path / "data", config=tmp_path / "weir.yaml")
+    assert code != 0
+    assert said in told

@@ -1,0 +1,124 @@
+"""Limits as debts: what is used is taken out, who owes waits, who owes much is refused."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from kernel.quotas import accounts
+from kernel.quotas.accounts import Account, Outcome, Quotas
+from kernel.quotas.bucket import Bucket
+from kernel.quotas.rates import EACH, Kind, Rates, Scope, Whose
+
+TENANT = Whose(Scope.TENANT, "acme", "")
+BOB = Whose(Scope.USER, "acme", "bob")
+ORDERS = Whose(Scope.TOPIC, "acme", "orders")
+TCP = Whose(Scope.LISTENER, "", "amqp.tcp")
+
+
+def bob_at(quotas: Quotas, listener: str = "amqp.tcp") -> Account:
+    return quotas.account("acme", "bob", listener)
+
+
+def test_a_seconds_worth_may_come_at_once_and_what_is_above_is_owed() -> None:
+    bucket = Bucket(100, "any", 0)
+    bucket.take(5_000, 100)
+    assert bucket.delay_ms(5_000) == 0
+    bucket.take(5_000, 50)
+    assert bucket.delay_ms(5_000) == 500
+    assert bucket.delay_ms(5_300) == 200
+    assert bucket.room(5_500) == 0
+    assert bucket.room(6_000) == 50
+
+
+def test_over_any_time_no_more_is_used_than_the_rate_and_one_second_more() -> None:
+    bucket = Bucket(1_000, "any", 0)
+    used = 0
+    for now_ms in range(0, 10_000, 7):
+        if not bucket.delay_ms(now_ms):
+            bucket.take(now_ms, 13)
+            used += 13
+    assert 10_900 <= used <= 11_013
+
+
+def test_one_thing_larger_than_a_seconds_worth_passes_and_is_paid_for() -> None:
+    bucket = Bucket(1_000, "any", 0)
+    bucket.take(0, 5_000)
+    assert bucket.delay_ms(0) == 4_000
+    assert bucket.is_far_over(2_999)
+    assert not bucket.is_far_over(3_000)
+
+
+def test_an_account_without_limits_has_nothing_to_ask() -> None:
+    account = bob_at(Quotas())
+    assert not account.is_limited
+    assert account.published(0, 1_000_000, 1 << 30) == 0
+
+
+def test_who_is_limited_in_several_ways_waits_for_the_slowest() -> None:
+    quotas = Quotas({TENANT: Rates(1_000), BOB: Rates(10), TCP: Rates(100)})
+    account = bob_at(quotas)
+    assert account.published(0, 20, 0) == 1_000
+    account.delayed(0)
+    assert quotas.counts == {("acme", "user.published_messages", Outcome.DELAYED): 1}
+    other = quotas.account("acme", "eve", "amqp.tcp")
+    assert other.room(0) == (80, None)
+
+
+def test_connections_of_one_user_share_what_it_may_use() -> None:
+    quotas = Quotas({BOB: Rates(published_bytes=1_000)})
+    bob_at(quotas, "mqtt.tcp").published(0, 1, 1_500)
+    assert bob_at(quotas, "sqs.http").delay_ms(0) == 500
+
+
+def test_who_connects_anew_owes_what_was_owed() -> None:
+    quotas = Quotas({Whose(Scope.USER, "acme", EACH): Rates(10)})
+    bob_at(quotas).published(0, 30, 0)
+    gc.collect()
+    assert bob_at(quotas).delay_ms(0) == 2_000
+
+
+def test_own_limits_stand_in_place_of_those_of_each() -> None:
+    quotas = Quotas({Whose(Scope.TENANT, EACH, ""): Rates(10), TENANT: Rates(None, None, 5)})
+    assert bob_at(quotas).room(0) == (None, None)
+    assert quotas.account("globex", "bob", "amqp.tcp").room(0) == (10, None)
+
+
+def test_far_over_is_told_by_kind() -> None:
+    account = bob_at(Quotas({TENANT: Rates(published_messages=10, requests=1)}))
+    account.requested(0, 3)
+    assert account.far_over(0, Kind.REQUESTS) == "tenant.requests"
+    assert account.far_over(0, Kind.PUBLISHED_MESSAGES) is None
+
+
+def test_a_change_meets_who_is_connected_and_keeps_what_is_owed() -> None:
+    quotas = Quotas()
+    account = bob_at(quotas)
+    quotas.change({TENANT: Rates(10)})
+    assert account.is_limited
+    account.published(0, 30, 0)
+    quotas.change({TENANT: Rates(20)})
+    assert account.delay_ms(0) == 1_000
+    quotas.change({})
+    assert not account.is_limited
+    assert account.delay_ms(0) == 0
+
+
+def test_nobody_waits_for_the_limit_of_a_topic_that_is_gone() -> None:
+    quotas = Quotas({ORDERS: Rates(1)})
+    assert bob_at(quotas).has_topics
+    orders = quotas.topic("acme", "orders")
+    assert orders is not None
+    assert orders.published(0, 100, 0) == 99_000
+    quotas.change({})
+    assert orders.delay_ms(0) == 0
+    assert quotas.topic("acme", "orders") is None
+
+
+def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "BUCKETS_MAX", 100)
+    quotas = Quotas({Whose(Scope.USER, "acme", EACH): Rates(10)})
+    for number in range(1_000):
+        quotas.account("acme", f"user-{number}", "amqp.tcp").published(0, 30, 0)
+    assert len(quotas._buckets) == 100
