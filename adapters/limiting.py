@@ -2,7 +2,7 @@
 
 A connection that owes is not read from, a second at most at a time; then it is asked again. What it
 sends meanwhile stays in the socket, heartbeats and acks among it: so nobody is taken for gone
-because of that.
+because of that. One that owes for what it got gets nothing for as long, as if it did not read.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import NotLoaded
-from kernel.quotas.rates import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kernel.api.client import Client, PublishBatch
     from kernel.common.ids import TopicId
     from kernel.common.ports import Clock
-    from kernel.quotas.accounts import Account, Quotas
+    from kernel.quotas.account import Account
+    from kernel.quotas.accounts import Quotas
 
 LIMITED: Final = "limits"
 """Why reading is held."""
 
 HOLD_MS_MAX: Final = 1_000
 """So long a connection is not read from before it is asked again: a limit may be lifted."""
+
+HOLD_MS_MIN: Final = 20
+"""Less is not waited: what has been read is taken in few pieces then, each a batch."""
 
 MESSAGE_BYTES_LEAST: Final = 16
 """Of a published message on the wire, in any protocol: how many messages some bytes may be."""
@@ -34,64 +37,54 @@ PIECE_BYTES_MIN: Final = 512
 """Of what has been read, taken at once where a limit is near: some messages, so that who has many
 connections and owes does not owe much more each time that all of them are asked."""
 
-TOPIC_PIECE_BYTES: Final = 16 * 1024
-"""The same where topics have limits: which ones bytes are for is known when they are taken."""
-
-_PUBLISHED: Final = (Kind.PUBLISHED_MESSAGES, Kind.PUBLISHED_BYTES)
-
 _LOOK_MS: Final = 1_000
 """Topics with limits that are not known here are looked for so often."""
 
 
-def piece_bytes(account: Account, now_ms: int) -> int:
-    """How much of what was read may be taken before the limits of an account are looked at again;
-    0: all of it.
+def piece_bytes(account: Account, topics: tuple[Account, ...], now_ms: int) -> int:
+    """How much of what was read may be taken before the limits of an account, and of the topics
+    that it has published to last, are looked at again; 0: all of it.
     """
-    messages, size = account.room(now_ms)
     pieces = []
-    if messages is not None:
-        pieces.append(messages * MESSAGE_BYTES_LEAST)
-    if size is not None:
-        pieces.append(size)
-    if account.has_topics:
-        pieces.append(TOPIC_PIECE_BYTES)
+    for each in (account, *topics):
+        messages, size = each.room(now_ms)
+        if messages is not None:
+            pieces.append(messages * MESSAGE_BYTES_LEAST)
+        if size is not None:
+            pieces.append(size)
     return max(PIECE_BYTES_MIN, min(pieces)) if pieces else 0
 
 
 class Limiter:
-    """Charges what is published in one protocol, by one process."""
+    """Charges what is published and delivered in one protocol, by one process."""
 
     def __init__(self, quotas: Quotas, client: Client, clock: Clock) -> None:
         self.quotas = quotas
+        self.now_ms = clock.monotonic_ms
+        """The time of all limits."""
         self._client = client
-        self._clock = clock
         self._found: dict[str, _Topics] = {}
 
-    def now_ms(self) -> int:
-        """The time of all limits."""
-        return self._clock.monotonic_ms()
-
-    def published(self, account: Account, batch: PublishBatch) -> Account | None:
-        """Charge a batch that is about to be submitted. Whose limit has the connection wait the
-        longest: the account's own, or that of a topic; None: it need not. To be asked only where
-        something is limited.
-        """
-        now_ms = self.now_ms()
-        count = batch.count
-        delay_ms = account.published(now_ms, count, batch.size_bytes - count * HEADER_BYTES)
-        slowest = account
-        if account.has_topics:
-            limited = self._topics_of(account.tenant, now_ms)
-            for topic, (messages, size) in batch.by_topic().items() if limited else ():
-                of_topic = limited.get(topic)
-                if of_topic is not None:
-                    of_topic_ms = of_topic.published(now_ms, messages, size)
-                    if of_topic_ms > delay_ms:
-                        delay_ms, slowest = of_topic_ms, of_topic
-        if not delay_ms:
-            return None
-        slowest.delayed(now_ms)
-        return slowest
+    def topics_of(self, tenant: str, now_ms: int) -> Mapping[TopicId, Account]:
+        """The topics of a tenant that have limits, by id."""
+        found = self._found.get(tenant)
+        if (
+            found is None
+            or found.limits_version != self.quotas.version
+            or found.topology_version != self._client.topology_version
+            or now_ms >= found.until_ms
+        ):
+            found = self._found[tenant] = _Topics(
+                self.quotas.version, self._client.topology_version, now_ms + _LOOK_MS
+            )
+            for name, account in self.quotas.topics(tenant).items():
+                try:
+                    info = self._client.topic(tenant, name)
+                except NotLoaded:
+                    continue
+                if info is not None:
+                    found.by_id[info.id] = account
+        return found.by_id
 
     # --- Calls, which are refused one by one ------------------------------------------------
 
@@ -105,7 +98,7 @@ class Limiter:
 
     def refusal(self, account: Account) -> str | None:
         """Why a call is refused that settles nothing; None: it is not."""
-        reason = account.far_over(self.now_ms(), Kind.REQUESTS)
+        reason = account.requests_far_over(self.now_ms())
         if reason is not None:
             account.refused(reason)
         return reason
@@ -113,10 +106,10 @@ class Limiter:
     def publish_refusal(self, account: Account, topic: str, messages: int) -> str | None:
         """Why so many messages to a topic are refused; None: they are not."""
         now_ms = self.now_ms()
-        reason = account.far_over(now_ms, *_PUBLISHED)
+        reason = account.publishing_far_over(now_ms)
         of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
         if reason is None and of_topic is not None:
-            reason = of_topic.far_over(now_ms, *_PUBLISHED)
+            reason = of_topic.publishing_far_over(now_ms)
         if reason is not None:
             account.refused(reason, messages)
         return reason
@@ -134,27 +127,37 @@ class Limiter:
             slowest.delayed(now_ms)
         return delay_ms
 
-    def _topics_of(self, tenant: str, now_ms: int) -> dict[TopicId, Account]:
-        """The topics of a tenant that have limits, by id."""
-        version = self.quotas.version, self._client.topology_version
-        found = self._found.get(tenant)
-        if found is None or found.version != version or now_ms >= found.until_ms:
-            found = self._found[tenant] = _Topics(version, now_ms + _LOOK_MS)
-            for name, account in self.quotas.topics(tenant).items():
-                try:
-                    info = self._client.topic(tenant, name)
-                except NotLoaded:
-                    continue
-                if info is not None:
-                    found.by_id[info.id] = account
-        return found.by_id
+    def receive_refusal(self, account: Account, topic: str) -> str | None:
+        """Why nothing of a topic is to be had now; None: something is."""
+        now_ms = self.now_ms()
+        reason = account.delivery_far_over(now_ms)
+        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        if reason is None and of_topic is not None:
+            reason = of_topic.delivery_far_over(now_ms)
+        if reason is not None:
+            account.refused(reason)
+        return reason
+
+    def call_delivered(self, account: Account, topic: str, messages: int, size: int) -> int:
+        """A call was answered with so much of a topic: for how long its client is to wait."""
+        now_ms = self.now_ms()
+        delay_ms, slowest = account.delivered(now_ms, messages, size), account
+        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        if of_topic is not None:
+            of_topic_ms = of_topic.delivered(now_ms, messages, size)
+            if of_topic_ms > delay_ms:
+                delay_ms, slowest = of_topic_ms, of_topic
+        if delay_ms:
+            slowest.delivery_delayed(now_ms)
+        return delay_ms
 
 
 class _Topics:
-    __slots__ = ("by_id", "until_ms", "version")
+    __slots__ = ("by_id", "limits_version", "topology_version", "until_ms")
 
-    def __init__(self, version: tuple[int, int], until_ms: int) -> None:
-        self.version = version
+    def __init__(self, limits_version: int, topology_version: int, until_ms: int) -> None:
+        self.limits_version = limits_version
+        self.topology_version = topology_version
         self.until_ms = until_ms
         self.by_id: dict[TopicId, Account] = {}
 
@@ -166,47 +169,64 @@ class Charging:
     taken in pieces, each is charged, and once something is owed the rest waits.
     """
 
-    __slots__ = ("_account", "_is_owing", "_limiter", "_requests", "_slowest")
+    __slots__ = ("_is_owing", "_limiter", "_now_ms", "_requests", "_topics", "account")
 
     def __init__(self, limiter: Limiter, account: Account) -> None:
         self._limiter = limiter
-        self._account = account
-        self._slowest = account
-        """Whose limit is waited for, beside the account's own: a topic's."""
+        self._now_ms = limiter.now_ms
+        self.account = account
+        """What it is limited by."""
+        self._topics: tuple[Account, ...] = ()
+        """Of the topics that it has published to last, those that are limited."""
         self._is_owing = False
         self._requests = 0
 
-    def piece(self) -> int:
-        """How many bytes may be taken before the next look; 0: any number."""
-        account = self._account
-        return piece_bytes(account, self._limiter.now_ms()) if account.is_limited else 0
+    def piece(self, read_bytes: int) -> int:
+        """How many of so many bytes may be taken before the next look; 0: all of them."""
+        account = self.account
+        if read_bytes <= PIECE_BYTES_MIN or not account.is_limited:
+            return 0
+        return piece_bytes(account, self._topics, self._now_ms())
 
     def published(self, batch: PublishBatch) -> None:
         """A batch is about to be submitted, which waits for nothing."""
-        if self._account.is_limited:
-            slowest = self._limiter.published(self._account, batch)
-            if slowest is not None:
-                self._slowest, self._is_owing = slowest, True
+        account = self.account
+        if not account.is_limited:
+            return
+        now_ms, count = self._now_ms(), batch.count
+        if account.published(now_ms, count, batch.size_bytes - count * HEADER_BYTES):
+            account.delayed(now_ms)
+            self._is_owing = True
+        if account.has_topics:
+            self._to_topics(batch, now_ms)
 
-    @property
-    def account(self) -> Account:
-        """What it is limited by."""
-        return self._account
+    def _to_topics(self, batch: PublishBatch, now_ms: int) -> None:
+        self._topics = ()
+        limited = self._limiter.topics_of(self.account.tenant, now_ms)
+        if not limited:
+            return
+        for topic, (messages, size) in batch.by_topic().items():
+            of_topic = limited.get(topic)
+            if of_topic is not None:
+                self._topics += (of_topic,)
+                if of_topic.published(now_ms, messages, size):
+                    of_topic.delayed(now_ms)
+                    self._is_owing = True
 
     def requested(self) -> None:
         """One thing was asked for that takes the server some work."""
-        if self._account.is_limited:
+        if self.account.is_limited:
             self._requests += 1
 
     def take_delay_ms(self) -> int:
         """For how long what was published and asked for since the last call must be waited; 0: not
         at all, whatever others owe.
         """
-        requests, self._requests = self._requests, 0
-        if requests:
-            now_ms = self._limiter.now_ms()
-            if self._account.requested(now_ms, requests):
-                self._account.delayed(now_ms)
+        if self._requests:
+            requests, self._requests = self._requests, 0
+            now_ms = self._now_ms()
+            if self.account.requested(now_ms, requests):
+                self.account.delayed(now_ms)
                 self._is_owing = True
         if not self._is_owing:
             return 0
@@ -215,8 +235,11 @@ class Charging:
 
     def owes_ms(self) -> int:
         """For how long still, by the limits as they are now."""
-        now_ms = self._limiter.now_ms()
-        return max(self._account.delay_ms(now_ms), self._slowest.delay_ms(now_ms))
+        now_ms = self._now_ms()
+        delay_ms = self.account.delay_ms(now_ms)
+        for each in self._topics:
+            delay_ms = max(delay_ms, each.delay_ms(now_ms))
+        return delay_ms
 
 
 class Held(Protocol):
@@ -253,7 +276,7 @@ class Pause:
             self._wait(delay_ms)
 
     def _wait(self, delay_ms: int) -> None:
-        self._call_later(min(delay_ms, HOLD_MS_MAX) / 1_000, self._over)
+        self._call_later(min(max(delay_ms, HOLD_MS_MIN), HOLD_MS_MAX) / 1_000, self._over)
 
     def _over(self) -> None:
         delay_ms = self._again()

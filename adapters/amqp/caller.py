@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from adapters.tree_rights import Needed
     from auth.policies.policy_rules import Permission
     from kernel.api.client import Session
-    from kernel.quotas.accounts import Account
+    from kernel.quotas.account import Account
 
 
 @dataclass(frozen=True, slots=True)

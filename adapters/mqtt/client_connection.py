@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from kernel.api.client import Session as KernelSession
     from kernel.api.tree import Subscriber
     from kernel.common.ids import SessionId
-    from kernel.quotas.accounts import Account
+    from kernel.quotas.account import Account
 
 ASSIGNED_ID_PREFIX: Final = "weir-"
 _ASSIGNED_ID_BITS: Final = 96
@@ -176,10 +176,9 @@ class ClientConnection:
 
     # --- Limits -----------------------------------------------------------------------------
 
-    @property
-    def piece_bytes(self) -> int:
-        """How much of what was read may be taken before the limits are asked; 0: any number."""
-        return self._charging.piece() if self._charging is not None else 0
+    def piece_bytes(self, read_bytes: int) -> int:
+        """How much of what was read may be taken before the limits are asked; 0: all of it."""
+        return self._charging.piece(read_bytes) if self._charging is not None else 0
 
     def owes_ms(self) -> int:
         """For how long nothing more is to be read. What it could not say meanwhile is not late."""

@@ -91,18 +91,18 @@ class MqttProtocol(StreamProtocol):
             self._later = data
             self.hold_input(self.unfinished_bytes)
             self.take_turn()
-        elif len(data) <= (most := self._most_bytes()) or self.client.session.missing_bytes >= len(
-            data
-        ):
+        elif len(data) <= (
+            most := self._most_bytes(len(data))
+        ) or self.client.session.missing_bytes >= len(data):
             self.take(data)
         else:
             self._later = data[most:]
             self.take_turn()
             self.take(data[:most])
 
-    def _most_bytes(self) -> int:
+    def _most_bytes(self, read_bytes: int) -> int:
         """How much of what was read is taken in one turn."""
-        return min(TURN_BYTES, self.client.piece_bytes or TURN_BYTES)
+        return min(TURN_BYTES, self.client.piece_bytes(read_bytes) or TURN_BYTES)
 
     def read_on(self) -> None:
         """See `read_scheduler.Reading`: what was read before comes first, a part in each turn."""
@@ -110,7 +110,7 @@ class MqttProtocol(StreamProtocol):
             # Its turn comes again when nothing is owed.
             super().read_on()
             return
-        most = self._most_bytes()
+        most = self._most_bytes(len(self._later))
         part, self._later = self._later[:most], self._later[most:]
         super().read_on()
         if self._later:

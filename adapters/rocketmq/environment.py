@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernel.api.model import TopicInfo
     from kernel.common.errors import KernelError
     from kernel.common.ports import Clock
-    from kernel.quotas.accounts import Account
+    from kernel.quotas.account import Account
 
     from .clients.callers import Caller, Gate
     from .clients.registry import Clients

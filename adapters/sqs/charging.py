@@ -16,7 +16,7 @@ from .error_codes import SqsError
 
 if TYPE_CHECKING:
     from kernel.api.client import PublishBatch
-    from kernel.quotas.accounts import Account
+    from kernel.quotas.account import Account
 
     from .environment import Context, Environment
     from .gate import Caller

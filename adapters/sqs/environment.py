@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernel.api.client import Client, PublishBatch, Received, ReceiveSpec
     from kernel.api.model import TopicInfo
     from kernel.common.ports import Clock
-    from kernel.quotas.accounts import Account
+    from kernel.quotas.account import Account
 
     from .gate import Caller
     from .http.refusal import Refusal

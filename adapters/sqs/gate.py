@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from adapters.base import CallCounter, Rights
     from auth.sign_in.sigv4 import SigV4Verifier
     from auth.users.records import AccessKey
-    from kernel.quotas.accounts import Account
+    from kernel.quotas.account import Account
 
     from .http.request_response import HttpRequest
 

@@ -2,5 +2,6 @@
 
 - `rates`: what is limited, whom a limit is of, and what an operator has said
 - `bucket`: one limit at work: what may be used now, what is owed
-- `accounts`: the limits of one connection, of one topic, and of all of a process
+- `account`: the limits of one connection, or of one topic
+- `accounts`: all limits of a process
 """

@@ -7,6 +7,9 @@
 So one look at the balance before and one subtraction after are the whole check, a message larger
 than a second's tokens still passes, and over any time not more is used than the rate allows, but
 for a second's tokens at its beginning and what one look lets through.
+
+All of it is kept as one number, the time at which nothing is owed any more: a second before now
+when the bucket is full, after now when something is owed.
 """
 
 from __future__ import annotations
@@ -19,52 +22,68 @@ BURST_MS: Final = 1_000
 FAR_OVER_MS: Final = 1_000
 """Who owes more than is paid in so long is refused, where the protocol has a word for that."""
 
-_THOUSANDTHS: Final = 1_000
-"""Whole numbers: a rate a second is so many thousandths each millisecond."""
+_SECOND_MS: Final = 1_000.0
+
+_ROUNDING_MS: Final = 1e-6
+"""What sums of fractions may be wrong by."""
 
 
 class Bucket:
     """Time is milliseconds of one clock that never goes back."""
 
-    __slots__ = ("_at_ms", "_balance", "rate", "reason")
+    __slots__ = ("_cost_ms", "_paid_ms", "is_pressed", "limit", "reason", "share", "used")
 
-    def __init__(self, rate: int, reason: str, now_ms: int) -> None:
-        """`rate`: of a second, above 0. `reason`: which limit it is, as counters say it."""
-        self.rate = rate
+    def __init__(self, limit: int, reason: str, share: float = 1.0) -> None:
+        """`limit`: of a second, above 0. `reason`: which limit it is, as counters say it. `share`:
+        how much of it is this process's.
+        """
+        self.limit = limit
+        self.share = share
         self.reason = reason
-        self._balance = rate * BURST_MS
-        self._at_ms = now_ms
+        self.used = 0
+        """All that was ever taken."""
+        self.is_pressed = False
+        """Whether something was owed since somebody else set this to False."""
+        self._cost_ms = _SECOND_MS / (limit * share)
+        # Before any time: it is full.
+        self._paid_ms = float("-inf")
 
-    def change(self, rate: int) -> None:
-        """The limit is another one now; what is owed stays owed."""
-        self.rate = rate
-        self._balance = min(self._balance, rate * BURST_MS)
+    def change(self, limit: int, share: float, now_ms: int) -> None:
+        """The limit, or the share of it, is another one now; what is owed stays owed."""
+        cost_ms = _SECOND_MS / (limit * share)
+        debt_ms = self._paid_ms - now_ms
+        if debt_ms > 0:
+            self._paid_ms = now_ms + debt_ms / self._cost_ms * cost_ms
+        self.limit, self.share, self._cost_ms = limit, share, cost_ms
 
-    def take(self, now_ms: int, amount: int) -> None:
-        """So much was used (hot)."""
-        self._balance = self._paid(now_ms) - amount * _THOUSANDTHS
+    def take(self, now_ms: int, amount: int) -> float:
+        """So much was used (hot): after how long nothing is owed any more; not above 0: nothing
+        is.
+        """
+        paid_ms = self._paid_ms
+        if paid_ms < now_ms - BURST_MS:  # noqa: PLR1730 - max is a call
+            paid_ms = now_ms - BURST_MS
+        self._paid_ms = paid_ms = paid_ms + amount * self._cost_ms
+        self.used += amount
+        if paid_ms > now_ms:
+            self.is_pressed = True
+        return paid_ms - now_ms
 
-    def room(self, now_ms: int) -> int:
-        """How much may be used before anything is owed; below zero: what is owed."""
-        self._balance = self._paid(now_ms)
-        return self._balance // _THOUSANDTHS
+    def room(self, now_ms: int, ahead_ms: int = 0) -> int:
+        """How much may be used before more is owed than is paid in `ahead_ms`; below zero: it
+        is.
+        """
+        free_ms = min(now_ms - self._paid_ms, BURST_MS) + ahead_ms
+        return int((free_ms + _ROUNDING_MS) // self._cost_ms)
 
-    def delay_ms(self, now_ms: int) -> int:
-        """After how long nothing is owed any more; 0: nothing is."""
-        balance = self._balance = self._paid(now_ms)
-        return -(balance // self.rate) if balance < 0 else 0
+    def delay_ms(self, now_ms: int) -> float:
+        """After how long nothing is owed any more; not above 0: nothing is."""
+        return self._paid_ms - now_ms
 
     def is_far_over(self, now_ms: int) -> bool:
         """Whether more is owed than is paid in FAR_OVER_MS."""
-        return self.delay_ms(now_ms) > FAR_OVER_MS
+        return self._paid_ms - now_ms > FAR_OVER_MS
 
     def is_full(self, now_ms: int) -> bool:
         """Whether it is as a new one would be."""
-        return self._paid(now_ms) >= self.rate * BURST_MS
-
-    def _paid(self, now_ms: int) -> int:
-        """The balance, with what has come in since."""
-        balance = self._balance + (now_ms - self._at_ms) * self.rate
-        self._at_ms = now_ms
-        most = self.rate * BURST_MS
-        return min(balance, most)
+        return self._paid_ms <= now_ms - BURST_MS

@@ -57,13 +57,15 @@ class FrameSink(Protocol):
     def load(self, number: int, payload: bytes) -> None:
         """Taking a frame raised NotLoaded: load what it names, and `resume` the reader."""
 
-    def begin_read(self) -> int:
-        """Frames of one socket read follow: how many bytes may be taken before `piece_taken` is
-        called; 0: any number.
+    def begin_read(self, size: int) -> int:
+        """Frames of one socket read of that size follow: how many bytes may be taken before
+        `piece_taken` is called; 0: all of them.
         """
 
-    def piece_taken(self) -> int:
-        """So many bytes were taken: how many more may be, as above. May call `Reader.pause`."""
+    def piece_taken(self, left: int) -> int:
+        """A piece was taken: how many of those that are left may be, as above. May call
+        `Reader.pause`.
+        """
 
     def end_read(self) -> None:
         """All of them were taken."""
@@ -176,7 +178,7 @@ class Reader:
             at = self._take_header(data)
             if not self._has_header:
                 return
-        piece = self._sink.begin_read()
+        piece = self._sink.begin_read(len(data) - at)
         at = self._take_pieces(data, at, piece) if piece else self._take_frames(data, at, len(data))
         if at < len(data) and not self._is_ended:
             rest = data[at:]
@@ -209,7 +211,7 @@ class Reader:
             stop = min(end, at + piece) if piece else end
             before, at = at, self._take_frames(data, at, stop)
             if at != before:
-                piece = self._sink.piece_taken()
+                piece = self._sink.piece_taken(end - at)
             elif stop == end:
                 break
             else:

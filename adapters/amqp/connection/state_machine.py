@@ -108,20 +108,20 @@ class Connection:
         """The operation given to `AmqpHost.run` has ended: read on."""
         self._reader.resume()
 
-    def begin_read(self) -> int:
+    def begin_read(self, size: int) -> int:
         """Frames of one socket read follow: how much may be taken before the limits are asked."""
         if self._publisher is None:
             return 0
         self._publisher.begin_chunk()
-        return self._publisher.charging.piece()
+        return self._publisher.charging.piece(size)
 
-    def piece_taken(self) -> int:
+    def piece_taken(self, left: int) -> int:
         """The same, after a part of them: enough of it, and the rest waits."""
         if self._publisher is None:
             return 0
         self._publisher.submit()
         self._wait_for_limits()
-        return self._publisher.charging.piece()
+        return self._publisher.charging.piece(left)
 
     def go_on(self) -> int:
         """After a pause: go on with what was read, unless more is owed; for how long to wait."""

@@ -236,7 +236,7 @@ class SessionPublisher:
             else:
                 kept.append(index)
         if dropped:
-            account.dropped(now_ms, dropped)
+            account.dropped(account.slowest(now_ms), dropped)
             self._counters.publish_refused += dropped
         if refused:
             account.refused(account.slowest(now_ms), len(refused))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from auth.sign_in.mqv2 import MqV2Verifier
     from auth.users.records import AccessKey
     from kernel.api.model import TopicInfo
-    from kernel.quotas.accounts import Account
+    from kernel.quotas.account import Account
 
     from ..codec.stubs import Resource
     from ..settings import RocketmqSettings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from kernel.quotas.accounts import Account
+    from kernel.quotas.account import Account
 
     from ..clients.callers import Caller
     from ..environment import Call
