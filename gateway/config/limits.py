@@ -4,13 +4,15 @@ limits.tenants.acme            what the tenant acme may use
 limits.tenants."*"             what each tenant may use that is not named
 limits.users."acme:bob"        what one user may
 limits.users."acme:*"          what each user of acme may that is not named
-limits.topics."acme:orders"    what may be written to one topic, by whatever protocol
+limits.topics."acme:orders"    what may be written to one topic, or got from it
 limits.listeners."mqtt.tcp"    what may come in by one listener
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from auth.principal import name_fault
 from kernel.common.limits import NAME_BYTES_MAX
@@ -20,31 +22,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gateway.config.path import Path
-    from gateway.config.schema import Limits, Protocol, Published, Settings
+    from gateway.config.schema import Limits, Protocol, Settings, TopicLimits
 
 
 def quotas_of(limits: Limits) -> dict[Whose, Rates]:
     """The limits as the kernel takes them."""
     found: dict[Whose, Rates] = {}
     for tenant, used in limits.tenants.items():
-        found[Whose(Scope.TENANT, tenant, "")] = _rates(used, used.requests)
+        found[Whose(Scope.TENANT, tenant, "")] = _rates(used)
     for named, used in limits.users.items():
-        found[Whose(Scope.USER, *_split(named))] = _rates(used, used.requests)
+        found[Whose(Scope.USER, *_split(named))] = _rates(used)
     for named, published in limits.topics.items():
-        found[Whose(Scope.TOPIC, *_split(named))] = _rates(published, None)
+        found[Whose(Scope.TOPIC, *_split(named))] = _rates(published)
     for listener, used in limits.listeners.items():
-        found[Whose(Scope.LISTENER, "", listener)] = _rates(used, used.requests)
+        found[Whose(Scope.LISTENER, "", listener)] = _rates(used)
     return found
 
 
 def limits_findings(settings: Settings) -> Iterator[tuple[Path, str]]:
     """Everything wrong with limits, and where."""
     limits = settings.limits
-    if settings.node.role == "gateway" and quotas_of(limits):
-        yield (
-            ("limits",),
-            "are for `weir serve` only: each gateway of a cluster would allow as much again",
-        )
     for tenant in limits.tenants:
         fault = None if tenant == EACH else name_fault("tenant", tenant)
         if fault is not None:
@@ -60,7 +57,7 @@ def limits_findings(settings: Settings) -> Iterator[tuple[Path, str]]:
             )
 
 
-def _named_findings(section: str, entries: Mapping[str, Published]) -> Iterator[tuple[Path, str]]:
+def _named_findings(section: str, entries: Mapping[str, TopicLimits]) -> Iterator[tuple[Path, str]]:
     for named in entries:
         path = ("limits", section, named)
         tenant, name = _split(named)
@@ -84,5 +81,5 @@ def _listeners(protocol: Protocol | None) -> Mapping[str, object]:
     return protocol.listeners if protocol is not None else {}
 
 
-def _rates(published: Published, requests: int | None) -> Rates:
-    return Rates(published.published_messages, published.published_bytes, requests)
+def _rates(limits: TopicLimits) -> Rates:
+    return Rates(**asdict(limits))

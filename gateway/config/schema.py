@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from msgspec import Meta, Struct
 
 from kernel.common.limits import DATA_GROUPS_MAX
+from kernel.quotas.rates import LIMIT_MAX
 
 if TYPE_CHECKING:
     from gateway.config.path import Path
@@ -40,9 +41,6 @@ CLUSTER_NAME_LENGTH_MAX = 64
 MEMORY_BYTES_MIN = 32 * 1024 * 1024
 """With less than twice the largest message, one client that is not the quickest gets none through.
 """
-
-PER_SECOND_MAX = 10**12
-"""More than any machine does: above it a slip of the pen."""
 
 _Kind = TypeVar("_Kind", bool, int, str)
 
@@ -228,30 +226,30 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     known_as: dict[str, str] = {}
 
 
-PerSecond = Annotated[int, Meta(ge=1, le=PER_SECOND_MAX)] | None
+Allowed = Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None
 """A limit; null: there is none."""
 
 
-class Published(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TopicLimits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Limits of a topic, each a second."""
 
-    published_messages: PerSecond = None
-    published_bytes: PerSecond = None
+    published_messages: Allowed = None
+    published_bytes: Allowed = None
 
 
-class Used(Published, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ClientLimits(TopicLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Limits of a tenant, a user or a listener, each a second."""
 
-    requests: PerSecond = None
+    requests: Allowed = None
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What may be used, by whom (gateway/config/limits.py)."""
 
-    tenants: dict[str, Used] = {}
-    users: dict[str, Used] = {}
-    topics: dict[str, Published] = {}
-    listeners: dict[str, Used] = {}
+    tenants: dict[str, ClientLimits] = {}
+    users: dict[str, ClientLimits] = {}
+    topics: dict[str, TopicLimits] = {}
+    listeners: dict[str, ClientLimits] = {}
 
 
 class NamesSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

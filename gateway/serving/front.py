@@ -21,6 +21,7 @@ from auth.users.development import ReachableListener as Reachable
 from auth.users.development import development_principals, startup_check
 from gateway.access.certificates import certificate_of
 from gateway.access.identity import Identity, UserRecords
+from gateway.access.limit_records import LimitRecords
 from gateway.access.rights_watch import RightsWatch
 from gateway.access.tls_failures import TlsFailures
 from gateway.admin.app import AdminParts, build_app
@@ -83,8 +84,9 @@ class Front:
         self.memory = GatewayMemory(
             clock, memory.unfinished_input_bytes, memory.unread_output_bytes
         )
-
-        self.quotas = Quotas(quotas_of(settings.limits))
+        seeds = quotas_of(settings.limits)
+        self.quotas = Quotas(seeds)
+        self._limits = LimitRecords(seeds, self.quotas, clock)
 
     async def identify(self, command: str) -> None:
         """Learn who may sign in; make the first administrator, if the environment names one.
@@ -92,6 +94,7 @@ class Front:
         `command`: as typed, for the answer to whoever must make one first. Raises StartRefused.
         """
         self._identity.follow(self._client)
+        self._limits.follow(self._client)
         users = self._identity.store.user_count()
         refusal = startup_check(self._reachable, users, os.environ, command)
         if refusal is not None:
@@ -150,6 +153,8 @@ class Front:
             health=health,
             clock=self._clock,
             tenants=self._settings.tenants,
+            limits=self._limits,
+            quotas=self.quotas,
             declared=self._declared,
             metering=metering,
             cluster_admin=cluster_admin,

@@ -38,12 +38,12 @@ PER_SECOND: Final = (*PUBLISHED, *DELIVERED, Kind.REQUESTS)
 """Limits of a rate; the others are of a number."""
 
 KINDS: Final = {
-    Scope.TENANT: tuple(Kind),
-    Scope.USER: tuple(Kind),
-    Scope.TOPIC: (*PUBLISHED, *DELIVERED),
-    Scope.LISTENER: tuple(Kind),
+    Scope.TENANT: (*PUBLISHED, Kind.REQUESTS),
+    Scope.USER: (*PUBLISHED, Kind.REQUESTS),
+    Scope.TOPIC: PUBLISHED,
+    Scope.LISTENER: (*PUBLISHED, Kind.REQUESTS),
 }
-"""What can be limited of whom. A topic has a largest message among its own settings."""
+"""What can be limited of whom."""
 
 LIMIT_MAX: Final = 10**12
 """More than any machine does: above it a slip of the pen."""

@@ -10,10 +10,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions
+import msgspec
 import paho.mqtt.client as mqtt
 import pytest
 
-from tests.gateway.serving import Process, refused, serving
+from gateway.access import limit_records
+from kernel.quotas.rates import Rates, Scope, Whose
+from tests.gateway.serving import Process, environment, refused, serving
 from tests.gateway.test_mqtt import client
 from tests.sqs_client import sqs_client
 
@@ -177,6 +180,96 @@ def test_rocketmq_answers_later_then_too_many_requests(node: Process, tmp_path: 
     assert 1.2 < got["seconds"] < 6, "25 at 10 a second, of which 10 may come at once"
     assert got["together"].count("sent") >= 10
     assert counted(node, "listener.published_messages", "refused") > before
+
+
+def weir(node: Process, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments],
+        env=environment(WEIR_NODE__DATA=str(node.data)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_limits_are_set_and_lifted_at_run_time_and_last(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    config = tmp_path / "weir.yaml"
+    config.write_text("limits: {tenants: {default: {published_messages: 100000, requests: 9999}}}")
+    with serving(data, config=config) as node, node.amqp() as connection:
+        channel = connection.channel()
+        channel.queue_declare("changes", durable=True)
+
+        def publish_some() -> float:
+            began = time.monotonic()
+            for _ in range(60):
+                channel.basic_publish("", "changes", b"a body")
+            channel.queue_declare("changes", passive=True)
+            return time.monotonic() - began
+
+        assert publish_some() < 1.5
+        done = weir(node, "limit", "set", "tenant", "default", "published_messages=20")
+        assert done.returncode == 0, done.stderr
+        assert 1.5 < publish_some() < 10, "of who is connected: 60 at 20 a second, 20 at once"
+        listed = node.api("GET", "/limits").json
+        assert listed["limits"] == [
+            {
+                "scope": "tenant",
+                "tenant": "default",
+                "name": "",
+                "limits": {"published_messages": 20, "requests": 9999},
+                "origin": "record",
+            }
+        ]
+        assert {each["kind"] for each in listed["used"]} == {"published_messages", "requests"}
+        assert listed["limited"][0]["outcome"] == "delayed"
+        done = weir(node, "limit", "ls")
+        assert done.stdout.splitlines()[1].split()[:3] == [
+            "tenant.published_messages",
+            "default",
+            "20",
+        ]
+        assert weir(node, "limit", "set", "tenant", "default", "frobs=2").returncode == 2
+        assert node.api("PATCH", "/limits/topic/orders", {"requests": 1}).status == 400
+        assert node.api("PATCH", "/limits/listener/amqp", {"requests": 1}).status == 400
+        assert node.api("PATCH", "/limits/shop/amqp", {}).status == 404
+        connection.close()
+        assert node.terminate() == 0
+        said = [each for each in node.logged() if each["event"] == "limit set"]
+        assert said[0]["limits"] == {"published_messages": 20, "requests": 9999}
+        assert said[0]["by"] == "the operator"
+    with serving(data, config=config) as node:
+        seconds = publish(node, "changes-2", 60)
+        assert seconds > 1.5, "what was set at run time holds after a restart"
+        assert weir(node, "limit", "rm", "tenant", "default", "--yes").returncode == 0
+        assert weir(node, "limit", "rm", "tenant", "default", "--yes").returncode == 4
+        limits = node.api("GET", "/limits").json["limits"]
+        assert limits[0]["limits"] == {"published_messages": 100000, "requests": 9999}
+        assert limits[0]["origin"] == "settings"
+
+
+def test_a_damaged_limit_leaves_the_others() -> None:
+    whose = Whose(Scope.USER, "acme", "b/ob")
+    key = limit_records.key_of(whose)
+    assert key == "limits/user/acme/b%2Fob"
+    value = limit_records.encode(Rates(requests=5))
+    assert limit_records.decode(key, value) == (whose, Rates(requests=5), [])
+    newer = msgspec.msgpack.encode({"requests": 5, "frobs": 7, "connections": 0})
+    assert limit_records.decode(key, newer) == (
+        whose,
+        Rates(requests=5),
+        ["connections", "frobs"],
+    )
+    for bad_key, bad_value in (
+        ("limits/user/acme", value),
+        ("limits/shop/acme/bob", value),
+        ("limits/user/acme/%ff", value),
+        ("limits/user/acme/bob", b"\xc1"),
+        ("limits/user/acme/bob", msgspec.msgpack.encode({"requests": "many"})),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            limit_records.decode(bad_key, bad_value)
 
 
 @pytest.mark.parametrize(
