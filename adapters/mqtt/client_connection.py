@@ -85,6 +85,7 @@ class ClientConnection:
         "_chose_id",
         "_client_id",
         "_counted",
+        "_counted_by",
         "_env",
         "_host",
         "_inbox",
@@ -109,6 +110,8 @@ class ClientConnection:
         self._client_id = ""
         self._charging: Charging | None = None
         """What it is limited by, once that is known."""
+        self._counted_by: Account | None = None
+        """Which counts the connection."""
         self._chose_id = False
         """Whether the client has brought its identifier, which takes a right."""
         self._is_closed = False
@@ -357,8 +360,17 @@ class ClientConnection:
             # Gone meanwhile: nobody was told that there is a session or a will.
             await subscriber.close(will=False)
             return
+        account = self._account(rights)
+        limit = account.connected()
+        if limit is not None:
+            # Not before it is known whose connection this one takes the place of.
+            account.refused(limit)
+            await subscriber.close(will=False)
+            self._refuse(ReasonCode.QUOTA_EXCEEDED, f"the limit {limit} is reached")
+            return
+        self._counted_by = account
         self._subscriber = subscriber
-        self._charging = Charging(env.limiter, self._account(rights))
+        self._charging = Charging(env.limiter, account)
         self._charging.requested()
         self._host.signed_in(rights.principal.tenant)
         self._counted = env.figures.of(rights.principal.tenant)
@@ -537,6 +549,8 @@ class ClientConnection:
         if event is None or self._is_closed:
             return
         self._is_closed = True
+        if self._counted_by is not None:
+            self._counted_by.disconnected()
         changes = self._stored.close() if self._stored is not None else []
         if self._inbox is not None:
             self._inbox.close()

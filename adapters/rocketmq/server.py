@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import grpc
@@ -272,7 +273,7 @@ class RocketmqAdapter:
             SERVICE,
             self._service.unary_calls(listener),
             self._service.streaming_calls(listener),
-            {"Telemetry": self._streams.serve},
+            {"Telemetry": partial(self._streams.serve, listener=listener.name)},
             self._service.refusal_of,
             is_certified=is_certified,
         )

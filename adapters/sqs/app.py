@@ -23,7 +23,7 @@ from . import error_mapping as kernel_errors
 from .actions import call_counting as calls
 from .actions import table as actions
 from .actions.receiving import ClientGone
-from .charging import account_of, charge_request
+from .charging import SETTLING, account_of, charge_request, count_connection
 from .codec import request_protocol as wire
 from .environment import Context
 from .error_codes import SqsError
@@ -103,6 +103,8 @@ class SqsApplication:
         exchange: _Exchange | None = None
         try:
             exchange = self._admit(request, peer, protocol, request_id, answered)
+            if not peer.is_counted and exchange.context.action not in SETTLING:
+                count_connection(exchange.context)
             if exchange.context.account.is_limited:
                 charge_request(exchange.context)
             begun = actions.begin_send(exchange.context, exchange.call)

@@ -6,6 +6,7 @@ owes a little has an answer, and the connection is not read from for a while.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from adapters.limiting import HOLD_MS_MAX
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .environment import Context, Environment
     from .gate import Caller
     from .queues.ready_queue import Queue
+    from .validation import SendRules
 
 SETTLING: Final = frozenset(
     {
@@ -43,12 +45,30 @@ def account_of(environment: Environment, caller: Caller, listener: str) -> Accou
     return account
 
 
+def count_connection(context: Context) -> None:
+    """The first request of a connection was admitted: it is its caller's. Raises SqsError."""
+    limit = context.peer.belongs_to(context.account)
+    if limit is not None:
+        context.account.refused(limit)
+        raise SqsError(
+            errors.REQUEST_THROTTLED, f"The request was denied because of a quota: {limit}."
+        )
+
+
 def charge_request(context: Context) -> None:
     """A request was admitted, and something is limited. Raises SqsError."""
     limiter = context.environment.limiter
     if context.action not in SETTLING:
         _refuse(limiter.refusal(context.account))
     _wait(context, limiter.requested(context.account))
+
+
+def rules_of(context: Context, queue: Queue) -> SendRules:
+    """What messages to a queue must keep to, with the largest one that its caller may send."""
+    rules, most = queue.rules, context.account.message_bytes_max
+    if most is None or most >= rules.message_bytes_max:
+        return rules
+    return replace(rules, message_bytes_max=most)
 
 
 class Charge:

@@ -127,6 +127,15 @@ class Peer(Protocol):
     def pause(self, delay_ms: int) -> None:
         """Do not read for so long: a limit is exceeded."""
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether it `belongs_to` somebody."""
+
+    def belongs_to(self, account: Account) -> str | None:
+        """Count the connection as one of an account's, as long as it is there; the limit that
+        refuses it: then it is closed behind its answer.
+        """
+
     def when_lost(self, action: Callable[[], object] | None) -> None:
         """Have `action` called when the connection is lost; None: nothing any more."""
 

@@ -238,9 +238,11 @@ class TopicLimits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class ClientLimits(TopicLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits of a tenant, a user or a listener, each a second."""
+    """Limits of a tenant, a user or a listener, each a second but for the last two."""
 
     requests: Allowed = None
+    connections: Allowed = None
+    message_bytes: Allowed = None
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -115,8 +115,6 @@ class Account:
         self._read = (*self._published, *self._requests)
         self.has_topics = has_topics
         """Whether a topic of the tenant has limits of its own."""
-        self.is_limited = has_topics or bool(self._read)
-        """Whether anything about what it sends has anything to say: to be asked first (hot)."""
         self.limits_delivery = has_topics or bool(self._delivered)
         """The same, about what it gets."""
         least = min(limits.message_bytes, default=None)
@@ -124,6 +122,8 @@ class Account:
         """The largest message that it may publish; None: any."""
         self.too_large = "" if least is None else least[1]
         """Which limit that is."""
+        self.is_limited = has_topics or bool(self._read) or least is not None
+        """Whether anything about what it sends has anything to say: to be asked first (hot)."""
         for held in self._connections:
             held.here -= self.open_connections
         self._connections = limits.connections

@@ -37,13 +37,15 @@ DELIVERED: Final = (Kind.DELIVERED_MESSAGES, Kind.DELIVERED_BYTES)
 PER_SECOND: Final = (*PUBLISHED, *DELIVERED, Kind.REQUESTS)
 """Limits of a rate; the others are of a number."""
 
+_OF_CLIENTS: Final = (*PUBLISHED, Kind.REQUESTS, Kind.CONNECTIONS, Kind.MESSAGE_BYTES)
+
 KINDS: Final = {
-    Scope.TENANT: (*PUBLISHED, Kind.REQUESTS),
-    Scope.USER: (*PUBLISHED, Kind.REQUESTS),
+    Scope.TENANT: _OF_CLIENTS,
+    Scope.USER: _OF_CLIENTS,
     Scope.TOPIC: PUBLISHED,
-    Scope.LISTENER: (*PUBLISHED, Kind.REQUESTS),
+    Scope.LISTENER: _OF_CLIENTS,
 }
-"""What can be limited of whom."""
+"""What can be limited of whom. A topic has a largest message among its own settings."""
 
 LIMIT_MAX: Final = 10**12
 """More than any machine does: above it a slip of the pen."""

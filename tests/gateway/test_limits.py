@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import botocore.exceptions
 import msgspec
 import paho.mqtt.client as mqtt
+import pika.exceptions
 import pytest
 
 from gateway.access import limit_records
 from kernel.quotas.rates import Rates, Scope, Whose
+from tests.gateway.cluster import until
 from tests.gateway.serving import Process, environment, refused, serving
 from tests.gateway.test_mqtt import client
 from tests.sqs_client import sqs_client
@@ -82,7 +84,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         yield process
 
 
-def counted(node: Process, limit: str, outcome: str) -> float:
+def limited(node: Process, limit: str, outcome: str) -> float:
     """What a limit has done, by the metric."""
     labels = f'weir_limited_total{{limit="{limit}",outcome="{outcome}",tenant="default"}} '
     lines = node.http("GET", "/metrics").body.decode().splitlines()
@@ -104,13 +106,13 @@ def publish(node: Process, queue: str, count: int) -> float:
 def test_amqp_publishers_are_not_read_from_above_their_limit(node: Process) -> None:
     seconds = publish(node, "orders", 1_200)
     assert 1.7 < seconds < 5, "1,200 at 400 a second, of which 400 may come at once"
-    assert counted(node, "listener.published_messages", "delayed") > 0
+    assert limited(node, "listener.published_messages", "delayed") > 0
 
 
 def test_a_topic_has_a_limit_of_its_own(node: Process) -> None:
     seconds = publish(node, "slow", 800)
     assert 1.7 < seconds < 6, "800 at 200 a second, of which 200 may come at once"
-    assert counted(node, "topic.published_messages", "delayed") > 0
+    assert limited(node, "topic.published_messages", "delayed") > 0
 
 
 def test_mqtt_refuses_delays_or_drops_by_what_the_client_can_hear(node: Process) -> None:
@@ -140,8 +142,8 @@ def test_mqtt_refuses_delays_or_drops_by_what_the_client_can_hear(node: Process)
     assert old.is_connected(), "who is not read from cannot be late"
     old.loop_stop()
     old.disconnect()
-    assert counted(node, "listener.published_bytes", "refused") == 1
-    assert counted(node, "listener.published_bytes", "dropped") == 1
+    assert limited(node, "listener.published_bytes", "refused") == 1
+    assert limited(node, "listener.published_bytes", "dropped") == 1
 
 
 def test_sqs_throttles_who_is_far_over_and_sdks_try_again(node: Process) -> None:
@@ -159,27 +161,118 @@ def test_sqs_throttles_who_is_far_over_and_sdks_try_again(node: Process) -> None
     other.delete_message(QueueUrl=queue, ReceiptHandle=got["ReceiptHandle"])
     patient = sqs_client(url, retries={"total_max_attempts": 8, "mode": "standard"})
     patient.send_message(QueueUrl=queue, MessageBody="in time")
-    assert counted(node, "listener.published_messages", "refused") > 0
+    assert limited(node, "listener.published_messages", "refused") > 0
 
 
 def test_rocketmq_answers_later_then_too_many_requests(node: Process, tmp_path: Path) -> None:
-    before = counted(node, "listener.published_messages", "refused")
+    before = limited(node, "listener.published_messages", "refused")
     made = node.api("POST", "/topics", {"name": "receipts"})
     assert made.status in {200, 201}, made.body
+    got = rocketmq(node, tmp_path, ROCKETMQ)
+    assert got["alone"] == ["sent"] * 25
+    assert 1.2 < got["seconds"] < 6, "25 at 10 a second, of which 10 may come at once"
+    assert got["together"].count("sent") >= 10
+    assert limited(node, "listener.published_messages", "refused") > before
+
+
+FEW = """
+tenants: {acme: {}}
+limits:
+  tenants:
+    default: {connections: 3, message_bytes: 1000}
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A node whose tenant may have three connections, and messages of 1,000 bytes."""
+    directory = tmp_path_factory.mktemp("few")
+    config = directory / "weir.yaml"
+    config.write_text(FEW)
+    with serving(directory / "data", config=config) as process:
+        yield process
+
+
+def rocketmq(node: Process, home: Path, script: str) -> Any:
+    """What a script for RocketMQ's own Python client prints, which is JSON."""
     ran = subprocess.run(
-        [sys.executable, "-c", ROCKETMQ, f"127.0.0.1:{node.listeners['rocketmq.grpc']}"],
-        env={**os.environ, "HOME": str(tmp_path)},
+        [sys.executable, "-c", script, f"127.0.0.1:{node.listeners['rocketmq.grpc']}"],
+        env={**os.environ, "HOME": str(home)},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    got = json.loads(ran.stdout.splitlines()[-1])
-    assert got["alone"] == ["sent"] * 25
-    assert 1.2 < got["seconds"] < 6, "25 at 10 a second, of which 10 may come at once"
-    assert got["together"].count("sent") >= 10
-    assert counted(node, "listener.published_messages", "refused") > before
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+def test_a_tenant_has_so_many_connections_of_all_protocols(small: Process, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{small.listeners['sqs.http']}"
+    with small.amqp() as first, client(small, "device"):
+        with small.amqp():
+            with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="connection limit"):
+                small.amqp()
+            with client(small, "another") as another:
+                assert another.connected == TOO_MUCH
+            with pytest.raises(botocore.exceptions.ClientError) as refused_sqs:
+                sqs_client(url).list_queues()
+            assert refused_sqs.value.response["Error"]["Code"] == "RequestThrottled"
+            with client(small, "device") as again:
+                assert again.connected == 0, "in place of itself"
+        until(lambda: "error" not in tried(sqs_client(url)), "one is free")
+        assert first.is_open
+    assert limited(small, "tenant.connections", "refused") >= 3
+
+
+def tried(sqs: Any) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = sqs.list_queues()
+    except botocore.exceptions.ClientError as error:
+        return {"error": error}
+    return found
+
+
+LARGE = """
+import json, sys
+from rocketmq import ClientConfiguration, Credentials, Message, Producer
+
+producer = Producer(ClientConfiguration(sys.argv[1], Credentials("weir", "weir-secret")))
+producer.startup()
+came = []
+for size in (1000, 1001):
+    message = Message()
+    message.topic, message.body = "bodies", bytes(size)
+    try:
+        producer.send(message)
+        came.append("sent")
+    except Exception as error:
+        came.append(repr(error))
+print(json.dumps(came), flush=True)
+producer.shutdown()
+"""
+
+
+def test_a_tenant_has_a_largest_message_in_all_protocols(small: Process, tmp_path: Path) -> None:
+    with small.amqp() as connection:
+        channel = connection.channel()
+        channel.queue_declare("bodies", durable=True)
+        channel.confirm_delivery()
+        channel.basic_publish("", "bodies", bytes(1_000))
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as raised:
+            channel.basic_publish("", "bodies", bytes(1_001))
+        assert raised.value.reply_code == 406
+    with client(small, "large") as publisher:
+        assert publisher.publish("bodies/mqtt", bytes(1_001)) == TOO_MUCH
+        assert publisher.publish("bodies/mqtt", bytes(1_000)) in {0, 0x10}
+    sqs = sqs_client(f"http://127.0.0.1:{small.listeners['sqs.http']}")
+    queue = sqs.get_queue_url(QueueName="bodies")["QueueUrl"]
+    sqs.send_message(QueueUrl=queue, MessageBody="a" * 1_000)
+    with pytest.raises(botocore.exceptions.ClientError, match="1000 bytes"):
+        sqs.send_message(QueueUrl=queue, MessageBody="a" * 1_001)
+    sent, refused_one = rocketmq(small, tmp_path, LARGE)
+    assert sent == "sent"
+    assert "at most 1000 bytes" in refused_one
 
 
 def weir(node: Process, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -93,7 +93,9 @@ class ChannelPublisher:
         self.charging = Charging(environment.limiter, caller.account)
         self._counters = environment.counters
         self._stamps = environment.stamps
-        self._body_bytes_max = environment.settings.body_bytes_max
+        self._account_bytes_max: int | None = None
+        self._body_bytes_most = environment.settings.body_bytes_max
+        self._body_bytes_max = self._body_bytes_most
         self._host = host
         self._session = caller.session
         self._sink = sink
@@ -119,6 +121,14 @@ class ChannelPublisher:
         """A socket read is about to be parsed."""
         self.targets.refresh()
         self._wall_ms = self._host.wall_ms()
+        if self.charging.account.message_bytes_max != self._account_bytes_max:
+            self._limit_messages(self.charging.account.message_bytes_max)
+
+    def _limit_messages(self, most: int | None) -> None:
+        """The largest message is another one now; what is known of heads was by the former one."""
+        self._account_bytes_max = most
+        self._body_bytes_max = min(self._body_bytes_most, most or self._body_bytes_most)
+        self.targets.heads.clear()
 
     # --- The fast way -----------------------------------------------------------------------
 
@@ -360,6 +370,8 @@ class ChannelPublisher:
         if class_id != CLASS_BASIC:
             raise AmqpError(FRAME_ERROR, f"a header frame of class {class_id} behind basic.publish")
         if body_bytes > self._body_bytes_max:
+            if body_bytes <= self._body_bytes_most:
+                self.charging.account.refused(self.charging.account.too_large)
             raise AmqpError(
                 PRECONDITION_FAILED,
                 f"message size {body_bytes} is larger than configured max size "

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from adapters.amqp.environment import AmqpHost, Environment
     from adapters.base import Rights
     from kernel.api.client import PublishBatch, Session
+    from kernel.quotas.account import Account
 
 _ENDED = (ConnectionState.CLOSING, ConnectionState.REFUSED, ConnectionState.GONE)
 
@@ -83,6 +84,8 @@ class Connection:
         """Why it is closing, for the operator."""
         self.channels: dict[int, Channel] = {}
         self.session: Session | None = None
+        self._counted_by: Account | None = None
+        """Which counts the connection."""
         self.rights: Rights | None = None
         self.caller: Caller | None = None
         self.reader = self._reader = Reader(host, self, self.channels)
@@ -359,10 +362,19 @@ class Connection:
                 f"access to vhost '{method.virtual_host}' refused for user "
                 f"'{rights.principal.name}'",
             )
-        self.session = environment.open_session(self._host, tenant, self.features.name)
         account = environment.limiter.quotas.account(
             tenant, rights.principal.name, self._host.listener_name
         )
+        limit = account.connected()
+        if limit is not None:
+            account.refused(limit)
+            raise AmqpError(
+                NOT_ALLOWED,
+                f"access to vhost '{method.virtual_host}' refused for user "
+                f"'{rights.principal.name}': connection limit ({limit}) is reached",
+            )
+        self._counted_by = account
+        self.session = environment.open_session(self._host, tenant, self.features.name)
         caller = self.caller = Caller(tenant, method.virtual_host, rights, self.session, account)
         frame_max = self.agreement.frame_max
         publisher = ChannelPublisher(environment, self._host, caller, self, frame_max)
@@ -462,6 +474,9 @@ class Connection:
         session, self.session = self.session, None
         if session is not None:
             session.close()
+        if self._counted_by is not None:
+            self._counted_by.disconnected()
+            self._counted_by = None
 
     def on_close(self, _method: spec.ConnectionClose) -> None:
         """The client goes."""

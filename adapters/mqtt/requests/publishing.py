@@ -214,6 +214,9 @@ class SessionPublisher:
         env, account = self._env, self._charging.account
         now_ms = env.limiter.now_ms()
         messages, size = account.room_until_refused(now_ms)
+        most = account.message_bytes_max
+        if most is not None and any(len(each) > most for each in run.payloads):
+            run = self._no_larger_than(most, run)
         if (messages is None or len(run) <= messages) and (
             size is None or sum(map(len, run.payloads)) <= size
         ):
@@ -240,6 +243,27 @@ class SessionPublisher:
             self._counters.publish_refused += dropped
         if refused:
             account.refused(account.slowest(now_ms), len(refused))
+            self._refuse({int(ReasonCode.QUOTA_EXCEEDED): refused})
+        return run.only(kept)
+
+    def _no_larger_than(self, most: int, run: PublishRun) -> PublishRun:
+        """The messages of a run that are not too large; the others are refused, or dropped if
+        their client waits for no answer.
+        """
+        account = self._charging.account
+        kept, refused, dropped = [], [], 0
+        for index, body in enumerate(run.payloads):
+            if len(body) <= most:
+                kept.append(index)
+            elif run.flags[index] & QOS_BITS:
+                refused.append(run.tokens[index])
+            else:
+                dropped += 1
+        if dropped:
+            account.dropped(account.too_large, dropped)
+            self._counters.publish_refused += dropped
+        if refused:
+            account.refused(account.too_large, len(refused))
             self._refuse({int(ReasonCode.QUOTA_EXCEEDED): refused})
         return run.only(kept)
 

@@ -13,6 +13,11 @@ from adapters.limiting import HOLD_MS_MAX
 from ..errors import Code, RocketmqError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernel.quotas.account import Account
+
+    from ..clients.callers import Caller
     from ..environment import Call, Environment
 
 SETTLING: Final = frozenset(
@@ -28,14 +33,32 @@ SETTLING: Final = frozenset(
 """Never refused: what they end would go on otherwise."""
 
 
-async def charge_call(environment: Environment, name: str, call: Call, listener: str) -> None:
-    """A call has come, and something is limited. Raises RocketmqError."""
-    caller, limiter = environment.admit(call), environment.limiter
+def account_of(environment: Environment, caller: Caller, listener: str) -> Account:
+    """What limits a caller, by this listener."""
     account = caller.accounts.get(listener)
     if account is None:
         user = caller.rights.principal.name
-        account = limiter.quotas.account(caller.tenant, user, f"rocketmq.{listener}")
+        account = environment.limiter.quotas.account(caller.tenant, user, f"rocketmq.{listener}")
         caller.accounts[listener] = account
+    return account
+
+
+def connect(environment: Environment, caller: Caller, listener: str) -> Account:
+    """A client has opened a stream, which is counted as its connection: by what, which is to hear
+    when it ends. Raises RocketmqError.
+    """
+    account = account_of(environment, caller, listener)
+    limit = account.connected()
+    if limit is not None:
+        account.refused(limit)
+        raise RocketmqError(Code.TOO_MANY_REQUESTS, f"the limit {limit} is reached")
+    return account
+
+
+async def charge_call(environment: Environment, name: str, call: Call, listener: str) -> None:
+    """A call has come, and something is limited. Raises RocketmqError."""
+    caller, limiter = environment.admit(call), environment.limiter
+    account = account_of(environment, caller, listener)
     if not account.is_limited:
         return
     call.account = account
@@ -45,11 +68,16 @@ async def charge_call(environment: Environment, name: str, call: Call, listener:
 
 
 async def charge_publish(
-    environment: Environment, call: Call, topic: str, messages: int, size: int
+    environment: Environment, call: Call, topic: str, sizes: Sequence[int]
 ) -> None:
     """So much is about to be published to a topic. Raises RocketmqError."""
     account, limiter = call.account, environment.limiter
     if account is not None:
+        messages, size, most = len(sizes), sum(sizes), account.message_bytes_max
+        if most is not None and max(sizes) > most:
+            account.refused(account.too_large)
+            text = f"a message has at most {most} bytes: {account.too_large}"
+            raise RocketmqError(Code.MESSAGE_BODY_TOO_LARGE, text)
         _refuse(limiter.publish_refusal(account, topic, messages))
         await _wait(environment, limiter.call_published(account, topic, messages, size))
 

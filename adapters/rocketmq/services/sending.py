@@ -44,7 +44,7 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
     if not target.takes_plain or max(plain.sizes) > target.body_bytes_max:
         return await _send_any(environment, caller, data, call)
     if call.account is not None:
-        await charge_publish(environment, call, name, len(plain.sizes), sum(plain.sizes))
+        await charge_publish(environment, call, name, plain.sizes)
     batch = publisher.batch()
     first = batch.count
     to = topic.in_turn(environment.client, publisher.number)
@@ -64,8 +64,7 @@ async def _send_any(environment: Environment, caller: Caller, data: bytes, call:
     topic = await environment.topics.find(tenant, name)
     caller.check_into(topic.info)
     if call.account is not None:
-        size = sum(len(each.body) for each in messages)
-        await charge_publish(environment, call, name, len(messages), size)
+        await charge_publish(environment, call, name, [len(each.body) for each in messages])
     drafts = Drafts(
         messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
     )

@@ -19,7 +19,7 @@ from .. import (
 from .. import (
     validation,
 )
-from ..charging import Charge
+from ..charging import Charge, rules_of
 from ..codec.shapes import (
     SendMessageBatchRequestEntry,
     SendMessageBatchResult,
@@ -65,7 +65,7 @@ End = Callable[["Context", Sending], "Shape"]
 def begin(context: Context, queue: Queue, request: SendMessageRequest) -> Sending:
     """SendMessage: store one message."""
     environment = context.environment
-    body = validation.check_message(request, queue.rules)
+    body = validation.check_message(request, rules_of(context, queue))
     charge = Charge(context, queue, 1) if context.account.is_limited else None
     batch = environment.publisher.batch()
     position = batch.count
@@ -94,7 +94,7 @@ def end(context: Context, sending: Sending) -> SendMessageResult:
 def begin_batch(context: Context, queue: Queue, request: SendMessageBatchRequest) -> Sending:
     """SendMessageBatch: store up to ten messages; those that could not be are told one by one."""
     environment = context.environment
-    bodies, failed = validation.check_send_batch(request, queue.rules)
+    bodies, failed = validation.check_send_batch(request, rules_of(context, queue))
     charge = Charge(context, queue, len(bodies)) if context.account.is_limited else None
     batch = environment.publisher.batch()
     now_ms = environment.clock.wall_ms()
