@@ -169,7 +169,15 @@ class Charging:
     taken in pieces, each is charged, and once something is owed the rest waits.
     """
 
-    __slots__ = ("_is_owing", "_limiter", "_now_ms", "_requests", "_topics", "account")
+    __slots__ = (
+        "_delivering",
+        "_is_owing",
+        "_limiter",
+        "_now_ms",
+        "_requests",
+        "_topics",
+        "account",
+    )
 
     def __init__(self, limiter: Limiter, account: Account) -> None:
         self._limiter = limiter
@@ -180,6 +188,8 @@ class Charging:
         """Of the topics that it has published to last, those that are limited."""
         self._is_owing = False
         self._requests = 0
+        self._delivering: Delivering | None = None
+        """What is waited for besides: of who asks for each message."""
 
     def piece(self, read_bytes: int) -> int:
         """How many of so many bytes may be taken before the next look; 0: all of them."""
@@ -218,6 +228,10 @@ class Charging:
         if self.account.is_limited:
             self._requests += 1
 
+    def waits_for(self, delivering: Delivering) -> None:
+        """It was given what it had asked for: it may ask again when nothing is owed for that."""
+        self._delivering, self._is_owing = delivering, True
+
     def take_delay_ms(self) -> int:
         """For how long what was published and asked for since the last call must be waited; 0: not
         at all, whatever others owe.
@@ -239,7 +253,82 @@ class Charging:
         delay_ms = self.account.delay_ms(now_ms)
         for each in self._topics:
             delay_ms = max(delay_ms, each.delay_ms(now_ms))
+        if self._delivering is not None:
+            of_got_ms = self._delivering.delay_ms()
+            if not of_got_ms:
+                self._delivering = None
+            delay_ms = max(delay_ms, of_got_ms)
         return delay_ms
+
+
+class Delivering:
+    """What one connection gets: charged by the batch, and held while something is owed.
+
+    One look at an attribute a batch where nothing is limited.
+    """
+
+    __slots__ = ("_limiter", "_now_ms", "_topics", "account")
+
+    def __init__(self, limiter: Limiter, account: Account) -> None:
+        self._limiter = limiter
+        self._now_ms = limiter.now_ms
+        self.account = account
+        """What it is limited by: `limits_delivery` is asked first."""
+        self._topics: dict[TopicId, Account] = {}
+        """Those of which more was delivered than is allowed."""
+
+    def delivered(self, messages: int, size_bytes: int) -> None:
+        """So much was delivered, of whatever topic."""
+        now_ms = self._now_ms()
+        if self.account.delivered(now_ms, messages, size_bytes):
+            self.account.delivery_delayed(now_ms)
+
+    def of_topic(self, topic: TopicId, messages: int, size_bytes: int) -> None:
+        """So much of it was of a topic."""
+        if not self.account.has_topics:
+            return
+        now_ms = self._now_ms()
+        limits = self._limiter.topics_of(self.account.tenant, now_ms).get(topic)
+        if limits is not None and limits.delivered(now_ms, messages, size_bytes):
+            limits.delivery_delayed(now_ms)
+            self._topics[topic] = limits
+
+    def room(self, topic: TopicId, message_bytes: int) -> int | None:
+        """Messages of a topic that may be delivered now; None: any number."""
+        now_ms = self._now_ms()
+        room = self.account.delivery_room(now_ms, message_bytes)
+        if self.account.has_topics:
+            limits = self._limiter.topics_of(self.account.tenant, now_ms).get(topic)
+            of_topic = limits.delivery_room(now_ms, message_bytes) if limits is not None else None
+            if of_topic is not None:
+                return of_topic if room is None else min(room, of_topic)
+        return room
+
+    def held(self, topic: TopicId) -> None:
+        """Count that there was no `room`."""
+        now_ms = self._now_ms()
+        limits = self._limiter.topics_of(self.account.tenant, now_ms).get(topic)
+        room = limits.delivery_room(now_ms, 1) if limits is not None else None
+        if limits is not None and room is not None and room <= 0:
+            limits.delivery_held(now_ms)
+        else:
+            self.account.delivery_held(now_ms)
+
+    def delay_ms(self) -> int:
+        """For how long nothing is to be delivered; 0: something may be."""
+        now_ms = self._now_ms()
+        delay_ms = self.account.delivery_delay_ms(now_ms)
+        for topic, limits in list(self._topics.items()):
+            of_topic_ms = limits.delivery_delay_ms(now_ms)
+            if not of_topic_ms:
+                del self._topics[topic]
+            delay_ms = max(delay_ms, of_topic_ms)
+        return delay_ms
+
+
+def wait_s(delay_ms: int) -> float:
+    """For how many seconds to wait before limits are asked again."""
+    return min(max(delay_ms, HOLD_MS_MIN), HOLD_MS_MAX) / 1_000
 
 
 class Held(Protocol):
@@ -276,7 +365,7 @@ class Pause:
             self._wait(delay_ms)
 
     def _wait(self, delay_ms: int) -> None:
-        self._call_later(min(max(delay_ms, HOLD_MS_MIN), HOLD_MS_MAX) / 1_000, self._over)
+        self._call_later(wait_s(delay_ms), self._over)
 
     def _over(self) -> None:
         delay_ms = self._again()

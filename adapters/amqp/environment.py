@@ -107,6 +107,9 @@ class AmqpHost(StreamHost, Protocol):
     def pause(self, delay_ms: int) -> None:
         """Do not read for so long; then call `Connection.go_on`."""
 
+    def deliver_later(self, delay_ms: int) -> None:
+        """Call `Connection.deliver_again` in so long."""
+
     def run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         """Run to the end, unless the connection is lost first; then call `Connection.resume`."""
 

@@ -23,7 +23,7 @@ from adapters.amqp.messages.stamps import Stamps
 from adapters.amqp.messages.stored import register_origin
 from adapters.amqp.topology.declaring import Declarations
 from adapters.base import ListenerAddress
-from adapters.limiting import Limiter, Pause
+from adapters.limiting import Limiter, Pause, wait_s
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.transport import Listeners, StreamProtocol, Tasks
@@ -174,6 +174,10 @@ class AmqpProtocol(StreamProtocol):
         if self._pause is None:
             self._pause = Pause(self, self.loop.call_later, self.connection.go_on)
         self._pause.begin(delay_ms)
+
+    def deliver_later(self, delay_ms: int) -> None:
+        """See `Host`."""
+        self.loop.call_later(wait_s(delay_ms), self.connection.deliver_again)
 
     def run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         """See `Host.run`."""

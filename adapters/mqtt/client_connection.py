@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from adapters.limiting import Charging
+from adapters.limiting import Charging, Delivering
 from adapters.mqtt.access.refusals import reason_of, sign_in_reason
 from adapters.mqtt.access.rights import USE_CLIENT, may_have
 from adapters.mqtt.codec.errors import LocalProtocolError
@@ -189,6 +189,11 @@ class ClientConnection:
             return 0
         self.session.reading_resumed(self._env.clock.monotonic_ms())
         return self._charging.owes_ms()
+
+    def delivery_owes_ms(self) -> int:
+        """For how long nothing more is to be delivered."""
+        inbox = self._inbox
+        return 0 if inbox is None or self.session.is_over else inbox.delivering.delay_ms()
 
     def _wait_for_limits(self, charging: Charging) -> None:
         delay_ms = charging.take_delay_ms()
@@ -489,6 +494,7 @@ class ClientConnection:
         if self._inbox is None:
             assert self._subscriber is not None
             assert self._rights is not None
+            assert self._charging is not None
             self._inbox = Inbox(
                 self._env,
                 self._host,
@@ -496,6 +502,7 @@ class ClientConnection:
                 publisher_hash(self._subscriber.name),
                 self._rights,
                 self._env.traffic.of(self._rights.principal.tenant),
+                Delivering(self._env.limiter, self._charging.account),
             )
         return self._inbox
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import AdapterStatistics
-from adapters.limiting import Limiter, Pause
+from adapters.limiting import Limiter, Pause, wait_s
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.mqtt.client_connection import ClientConnection
@@ -57,11 +57,13 @@ class MqttProtocol(StreamProtocol):
     __slots__ = (
         "_adapter",
         "_counted",
+        "_is_limited",
         "_later",
         "_pause",
         "_tenant",
         "_traffic",
         "client",
+        "holds_deliveries",
         "listener",
     )
 
@@ -75,6 +77,9 @@ class MqttProtocol(StreamProtocol):
         self._later = b""
         """What came in one read and has its turn later: no more than that one read."""
         self._pause: Pause | None = None
+        self._is_limited = False
+        """Whether it gets nothing because of a limit."""
+        self.holds_deliveries = False
         self.client = ClientConnection(adapter.environment, self)
 
     # --- StreamProtocol ---------------------------------------------------------------------
@@ -183,8 +188,29 @@ class MqttProtocol(StreamProtocol):
         if data:
             self.out.append(data)
 
+    def writing_paused(self) -> None:
+        self.holds_deliveries = True
+
     def writing_resumed(self) -> None:
-        self.client.writing_resumed()
+        self.holds_deliveries = self._is_limited
+        if not self._is_limited:
+            self.client.writing_resumed()
+
+    def hold_deliveries(self, delay_ms: int) -> None:
+        """See `Host`."""
+        if not self._is_limited:
+            self._is_limited = self.holds_deliveries = True
+            self.loop.call_later(wait_s(delay_ms), self._deliver_again)
+
+    def _deliver_again(self) -> None:
+        delay_ms = self.client.delivery_owes_ms()
+        if delay_ms:
+            self.loop.call_later(wait_s(delay_ms), self._deliver_again)
+            return
+        self._is_limited = False
+        self.holds_deliveries = self.is_writing_paused
+        if not self.is_writing_paused:
+            self.client.writing_resumed()
 
     def signed_in(self, tenant: str) -> None:
         """See `Host`."""

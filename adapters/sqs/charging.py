@@ -16,6 +16,8 @@ from . import error_codes as errors
 from .error_codes import SqsError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernel.api.client import PublishBatch
     from kernel.quotas.account import Account
 
@@ -69,6 +71,18 @@ def rules_of(context: Context, queue: Queue) -> SendRules:
     if most is None or most >= rules.message_bytes_max:
         return rules
     return replace(rules, message_bytes_max=most)
+
+
+def charge_receive(context: Context, queue: Queue) -> None:
+    """Messages are about to be received. Raises SqsError."""
+    _refuse(context.environment.limiter.receive_refusal(context.account, queue.name))
+
+
+def charge_received(context: Context, queue: Queue, slots: Sequence[bytes]) -> None:
+    """So much is the answer: the next request waits for it."""
+    limiter = context.environment.limiter
+    size = sum(map(len, slots)) - HEADER_BYTES * len(slots)
+    _wait(context, limiter.call_delivered(context.account, queue.name, len(slots), size))
 
 
 class Charge:

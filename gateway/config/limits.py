@@ -27,16 +27,13 @@ if TYPE_CHECKING:
 
 def quotas_of(limits: Limits) -> dict[Whose, Rates]:
     """The limits as the kernel takes them."""
-    found: dict[Whose, Rates] = {}
-    for tenant, used in limits.tenants.items():
-        found[Whose(Scope.TENANT, tenant, "")] = _rates(used)
-    for named, used in limits.users.items():
-        found[Whose(Scope.USER, *_split(named))] = _rates(used)
-    for named, published in limits.topics.items():
-        found[Whose(Scope.TOPIC, *_split(named))] = _rates(published)
-    for listener, used in limits.listeners.items():
-        found[Whose(Scope.LISTENER, "", listener)] = _rates(used)
-    return found
+    by_whose: dict[Whose, TopicLimits] = {
+        **{Whose(Scope.TENANT, tenant, ""): each for tenant, each in limits.tenants.items()},
+        **{Whose(Scope.USER, *_split(named)): each for named, each in limits.users.items()},
+        **{Whose(Scope.TOPIC, *_split(named)): each for named, each in limits.topics.items()},
+        **{Whose(Scope.LISTENER, "", name): each for name, each in limits.listeners.items()},
+    }
+    return {whose: Rates(**asdict(each)) for whose, each in by_whose.items()}
 
 
 def limits_findings(settings: Settings) -> Iterator[tuple[Path, str]]:
@@ -79,7 +76,3 @@ def _split(named: str) -> tuple[str, str]:
 
 def _listeners(protocol: Protocol | None) -> Mapping[str, object]:
     return protocol.listeners if protocol is not None else {}
-
-
-def _rates(limits: TopicLimits) -> Rates:
-    return Rates(**asdict(limits))

@@ -235,20 +235,29 @@ class TopicLimits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     published_messages: Allowed = None
     published_bytes: Allowed = None
+    delivered_messages: Allowed = None
+    delivered_bytes: Allowed = None
 
 
 class ClientLimits(TopicLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits of a tenant, a user or a listener, each a second but for the last two."""
+    """Limits of a user or a listener, each a second but for the last two."""
 
     requests: Allowed = None
     connections: Allowed = None
     message_bytes: Allowed = None
 
 
+class TenantLimits(ClientLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of a tenant."""
+
+    topics: Allowed = None
+    groups: Allowed = None
+
+
 class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What may be used, by whom (gateway/config/limits.py)."""
 
-    tenants: dict[str, ClientLimits] = {}
+    tenants: dict[str, TenantLimits] = {}
     users: dict[str, ClientLimits] = {}
     topics: dict[str, TopicLimits] = {}
     listeners: dict[str, ClientLimits] = {}

@@ -171,6 +171,18 @@ class Account:
         """After how long nothing is owed for what it has got; 0: nothing is."""
         return _delay_ms(self._delivered, now_ms)
 
+    def delivery_room(self, now_ms: int, message_bytes: int) -> int | None:
+        """Messages of about such a size that may be delivered before anything is owed; None: any
+        number.
+        """
+        messages = _room(self._delivered_messages, now_ms, 0)
+        size = _room(self._delivered_bytes, now_ms, 0)
+        if size is None:
+            return messages
+        # What is left for less than one message is enough for one.
+        count = -(-size // message_bytes)
+        return count if messages is None else min(messages, count)
+
     def requests_far_over(self, now_ms: int) -> str | None:
         """The limit of requests of which so much is owed that more are refused; None: of none."""
         return _far_over(self._requests, now_ms)
@@ -228,6 +240,13 @@ class Account:
     def delivery_delayed(self, now_ms: int) -> None:
         """Count a delay of what it is to get."""
         self._count(self.tenant, _slowest(self._delivered, now_ms), Outcome.DELAYED, 1)
+
+    def delivery_held(self, now_ms: int) -> None:
+        """Count that nothing is delivered because nothing may be, though nothing is owed."""
+        self.delivery_delayed(now_ms)
+        for bucket in self._delivered:
+            if bucket.room(now_ms) <= 0:
+                bucket.is_pressed = True
 
     def refused(self, reason: str, number: int = 1) -> None:
         """Count what was refused: `reason` as `far_over` has told it."""

@@ -102,6 +102,10 @@ class Quotas:
             return self._limits.get(Whose(Scope.USER, whose.tenant, EACH), _NO_RATES)
         return _NO_RATES
 
+    def of_tenant(self, tenant: str) -> Rates:
+        """The limits of one tenant."""
+        return self.rates_of(Whose(Scope.TENANT, tenant, ""))
+
     # --- Accounts ---------------------------------------------------------------------------
 
     def account(self, tenant: str, user: str, listener: str) -> Account:

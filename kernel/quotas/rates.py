@@ -29,6 +29,8 @@ class Kind(Enum):
     REQUESTS = "requests"
     CONNECTIONS = "connections"
     MESSAGE_BYTES = "message_bytes"
+    TOPICS = "topics"
+    GROUPS = "groups"
 
 
 PUBLISHED: Final = (Kind.PUBLISHED_MESSAGES, Kind.PUBLISHED_BYTES)
@@ -37,15 +39,16 @@ DELIVERED: Final = (Kind.DELIVERED_MESSAGES, Kind.DELIVERED_BYTES)
 PER_SECOND: Final = (*PUBLISHED, *DELIVERED, Kind.REQUESTS)
 """Limits of a rate; the others are of a number."""
 
-_OF_CLIENTS: Final = (*PUBLISHED, Kind.REQUESTS, Kind.CONNECTIONS, Kind.MESSAGE_BYTES)
+_OF_CLIENTS: Final = (*PER_SECOND, Kind.CONNECTIONS, Kind.MESSAGE_BYTES)
 
 KINDS: Final = {
-    Scope.TENANT: _OF_CLIENTS,
+    Scope.TENANT: tuple(Kind),
     Scope.USER: _OF_CLIENTS,
-    Scope.TOPIC: PUBLISHED,
+    Scope.TOPIC: (*PUBLISHED, *DELIVERED),
     Scope.LISTENER: _OF_CLIENTS,
 }
-"""What can be limited of whom. A topic has a largest message among its own settings."""
+"""What can be limited of whom. Topics belong to no user; a topic has a largest message among its
+own settings."""
 
 LIMIT_MAX: Final = 10**12
 """More than any machine does: above it a slip of the pen."""
@@ -61,7 +64,7 @@ class Whose(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Limits, each per second but for the last two; None: there is none."""
+    """Limits, each per second but for the last four; None: there is none."""
 
     published_messages: int | None = None
     published_bytes: int | None = None
@@ -70,6 +73,8 @@ class Rates:
     delivered_bytes: int | None = None
     connections: int | None = None
     message_bytes: int | None = None
+    topics: int | None = None
+    groups: int | None = None
 
     def of(self, kind: Kind) -> int | None:
         """The limit of one kind."""

@@ -138,6 +138,11 @@ class Connection:
             delay_ms = publisher.charging.owes_ms() if self._reader.is_paused else 0
         return delay_ms
 
+    def deliver_again(self) -> None:
+        """Consumers had to wait because of a limit: see whether they still have to."""
+        if self._consumers is not None and self.state not in _ENDED:
+            self._consumers.deliver_again()
+
     def _wait_for_limits(self) -> None:
         assert self._publisher is not None
         delay_ms = self._publisher.charging.take_delay_ms()
@@ -378,7 +383,7 @@ class Connection:
         caller = self.caller = Caller(tenant, method.virtual_host, rights, self.session, account)
         frame_max = self.agreement.frame_max
         publisher = ChannelPublisher(environment, self._host, caller, self, frame_max)
-        consumers = Consumers(environment, self._host, frame_max)
+        consumers = Consumers(environment, self._host, caller, frame_max)
         publisher.begin_chunk()
         self._methods = ChannelMethods(environment, caller, consumers, publisher, self)
         self._publisher = self._reader.publisher = publisher

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from adapters.limiting import HOLD_MS_MAX
+from kernel.api.message import HEADER_BYTES
 
 from ..errors import Code, RocketmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kernel.quotas.account import Account
 
@@ -59,9 +60,11 @@ async def charge_call(environment: Environment, name: str, call: Call, listener:
     """A call has come, and something is limited. Raises RocketmqError."""
     caller, limiter = environment.admit(call), environment.limiter
     account = account_of(environment, caller, listener)
-    if not account.is_limited:
+    if not (account.is_limited or account.limits_delivery):
         return
     call.account = account
+    if not account.is_limited:
+        return
     if name not in SETTLING:
         _refuse(limiter.refusal(account))
     await _wait(environment, limiter.requested(account))
@@ -80,6 +83,24 @@ async def charge_publish(
             raise RocketmqError(Code.MESSAGE_BODY_TOO_LARGE, text)
         _refuse(limiter.publish_refusal(account, topic, messages))
         await _wait(environment, limiter.call_published(account, topic, messages, size))
+
+
+async def charge_receive(environment: Environment, call: Call, topic: str) -> None:
+    """Messages of a topic are about to be received. Raises RocketmqError."""
+    account, limiter = call.account, environment.limiter
+    if account is not None and account.limits_delivery:
+        _refuse(limiter.receive_refusal(account, topic))
+        await _wait(environment, limiter.call_delivered(account, topic, 0, 0))
+
+
+def charge_received(
+    environment: Environment, call: Call, topic: str, slots: Iterable[bytes]
+) -> None:
+    """So much is the answer: the next call waits for it."""
+    account = call.account
+    if account is not None and account.limits_delivery:
+        sizes = [len(each) - HEADER_BYTES for each in slots]
+        environment.limiter.call_delivered(account, topic, len(sizes), sum(sizes))
 
 
 def _refuse(reason: str | None) -> None:

@@ -94,6 +94,9 @@ class FakeHost:
     def pause(self, delay_ms: int) -> None:
         self.pauses.append(delay_ms)
 
+    def deliver_later(self, delay_ms: int) -> None:
+        self.pauses.append(delay_ms)
+
     def run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         self.operations.append(operation)
 
