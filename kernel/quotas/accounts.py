@@ -73,8 +73,13 @@ class Quotas:
         """These are the limits from now on, for who is connected as well. What is owed by a limit
         that stays, with whatever rate, stays owed.
         """
-        self._limits = dict(limits)
+        former, self._limits = self._limits, dict(limits)
         self.version += 1
+        changed = {
+            whose
+            for whose in former.keys() | limits.keys()
+            if former.get(whose) != limits.get(whose)
+        }
         for (whose, kind), bucket in list(self._buckets.items()):
             limit = self.rates_of(whose).of(kind)
             if limit is None:
@@ -88,8 +93,12 @@ class Quotas:
             else:
                 held.limit = limit
         self._look_at_topics()
+        # Of very many accounts few have to be looked at.
+        tenants = {each.tenant for each in changed if each.scope is not Scope.LISTENER}
+        listeners = {each.name for each in changed if each.scope is Scope.LISTENER}
         for (tenant, user, listener), account in list(self._accounts.items()):
-            self._look_at(account, tenant, user, listener)
+            if tenant in tenants or EACH in tenants or listener in listeners:
+                self._look_at(account, tenant, user, listener)
 
     def rates_of(self, whose: Whose) -> Rates:
         """The limits of one: its own, or else those of each."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import queue
+import socket
 import subprocess
 import sys
 import time
@@ -144,6 +147,35 @@ def test_mqtt_refuses_delays_or_drops_by_what_the_client_can_hear(node: Process)
     old.disconnect()
     assert limited(node, "listener.published_bytes", "refused") == 1
     assert limited(node, "listener.published_bytes", "dropped") == 1
+
+
+def test_nobody_publishes_more_by_leaving_and_coming_back(tmp_path: Path) -> None:
+    config = tmp_path / "weir.yaml"
+    config.write_text("limits: {tenants: {default: {published_messages: 100}}}")
+    with serving(tmp_path / "data", config=config) as node, client(node, "counter") as counter:
+        counter.subscribe("flood/#")
+        port = node.listeners["mqtt.tcp"]
+        publish = bytes([0x32, 15, 0, 8]) + b"flood/it" + bytes([0, 1]) + b"abc"
+        for number in range(20):
+            with socket.create_connection(("127.0.0.1", port)) as sock:
+                sock.sendall(connect_311(f"runaway-{number}"))
+                assert sock.recv(4)[3] == 0
+                sock.sendall(publish * 400)
+        time.sleep(2)
+        stored = 0
+        with contextlib.suppress(queue.Empty):
+            while True:
+                counter.messages.get(timeout=1.5)
+                stored += 1
+    assert stored < 1_200, "8,000 were sent, and 100 a second are allowed"
+
+
+def connect_311(name: str) -> bytes:
+    fields = (name.encode(), b"guest", b"guest")
+    body = b"\x00\x04MQTT\x04\xc2\x00\x3c" + b"".join(
+        len(each).to_bytes(2, "big") + each for each in fields
+    )
+    return bytes([0x10, len(body)]) + body
 
 
 def test_sqs_throttles_who_is_far_over_and_sdks_try_again(node: Process) -> None:
