@@ -37,9 +37,9 @@ class LimitReports:
 
     def __init__(self, quotas: Quotas, clock: Clock) -> None:
         self._quotas = quotas
+        quotas.collect()
         self._clock = clock
         self._looked_ms = clock.monotonic_ms()
-        self._before: dict[_Key, int] = {}
         self._lately: dict[_Key, deque[float]] = {}
         self._gateways = 1
         self._missed = 0
@@ -49,31 +49,21 @@ class LimitReports:
         now_ms = self._clock.monotonic_ms()
         seconds = max(now_ms - self._looked_ms, 1) / 1_000
         self._looked_ms = now_ms
-        before, self._before = self._before, {}
-        lately, self._lately = self._lately, {}
         found: list[LimitUse] = []
-        for use in self._quotas.used():
-            if use.whose.scope is Scope.LISTENER:
+        for key in dict.fromkeys([*self._quotas.take_active(), *self._lately]):
+            looked = self._quotas.look(*key)
+            parts = self._lately.setdefault(key, deque(maxlen=SECONDS_KEPT))
+            if looked is not None:
+                limit, used, pressed = looked
+                parts.append(1.0 if pressed else min(used / seconds / limit * HEADROOM, 1.0))
+            if looked is None or not any(parts):
+                del self._lately[key]
                 continue
-            key = use.whose, use.kind
-            scope, tenant, name = use.whose
-            if use.kind not in PER_SECOND:
-                # Told also while there are none: what others have may leave no room.
-                part = min(use.amount / use.limit, 1.0)
-                found.append(LimitUse(scope.value, tenant, name, use.kind.value, part, use.amount))
-                continue
-            self._before[key] = use.amount
-            used = (use.amount - before.get(key, 0)) / seconds / use.limit
-            parts = lately.get(key)
-            if not used and parts is None:
-                continue
-            parts = parts if parts is not None else deque(maxlen=SECONDS_KEPT)
-            pressed = self._quotas.take_pressed(*key)
-            parts.append(1.0 if pressed else min(used * HEADROOM, 1.0))
-            if any(parts):
-                self._lately[key] = parts
-                wanted = parts[-1] if pressed else max(parts)
-                found.append(LimitUse(scope.value, tenant, name, use.kind.value, wanted))
+            (scope, tenant, name), kind = key
+            found.append(LimitUse(scope.value, tenant, name, kind.value, max(parts)))
+        for (scope, tenant, name), limit, here in self._quotas.connections():
+            part = min(here / limit, 1.0)
+            found.append(LimitUse(scope.value, tenant, name, Kind.CONNECTIONS.value, part, here))
         found.sort(key=lambda each: each.wanted, reverse=True)
         return found[:LIMITS_TOLD_MAX]
 

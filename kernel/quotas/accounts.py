@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -56,6 +57,9 @@ class Quotas:
         self.default_share = 1.0
         """Of a limit that the manager has granted no share of."""
         self._shares: dict[tuple[Whose, Kind], float] = {}
+        self._elsewhere: Mapping[Whose, int] = {}
+        self._active: dict[tuple[Whose, Kind], None] | None = None
+        """Limits a second of which something was used; None: nobody collects them."""
         self.counts: Counter[tuple[str, str, Outcome]] = Counter()
         """What was delayed, refused and dropped, by tenant and limit."""
         self._look_at_topics()
@@ -187,6 +191,8 @@ class Quotas:
             del self._buckets[next(iter(self._buckets))]
         bucket = Bucket(limit, _reason(whose, kind), self._share_of(whose, kind))
         self._buckets[whose, kind] = bucket
+        if self._active is not None:
+            self._watch(whose, kind, bucket)
         return bucket
 
     def _connections(self, whose: Whose) -> Held | None:
@@ -211,13 +217,52 @@ class Quotas:
         for whose, held in self._held.items():
             yield Used(whose, Kind.CONNECTIONS, held.limit, held.here, 1.0, held.elsewhere)
 
-    def take_pressed(self, whose: Whose, kind: Kind) -> bool:
-        """Whether anybody owed something of a rate since the last call."""
+    def collect(self) -> None:
+        """From now on `take_active` is called once a second."""
+        self._active = {}
+        for (whose, kind), bucket in self._buckets.items():
+            self._watch(whose, kind, bucket)
+
+    def _watch(self, whose: Whose, kind: Kind, bucket: Bucket) -> None:
+        active = self._active
+        assert active is not None
+        if whose.scope is not Scope.LISTENER:
+            bucket.is_active = False
+            bucket.used_first = partial(active.__setitem__, (whose, kind), None)
+            if bucket.used:
+                active[whose, kind] = None
+
+    def take_active(self) -> list[tuple[Whose, Kind]]:
+        """The limits a second that all gateways share, and that were used since the last call: of
+        very many limits few are.
+        """
+        active = self._active
+        assert active is not None, "collect was called"
+        found = list(active)
+        active.clear()
+        for key in found:
+            if key in self._buckets:
+                self._buckets[key].is_active = False
+        return found
+
+    def look(self, whose: Whose, kind: Kind) -> tuple[int, int, bool] | None:
+        """Of a limit a second: what it is, and since the last call what was used of it, and whether
+        anybody had to wait; None: there is none any more.
+        """
         bucket = self._buckets.get((whose, kind))
-        if bucket is None or not bucket.is_pressed:
-            return False
-        bucket.is_pressed = False
-        return True
+        if bucket is None:
+            return None
+        pressed, bucket.is_pressed = bucket.is_pressed, False
+        used, bucket.used_seen = bucket.used - bucket.used_seen, bucket.used
+        return bucket.limit, used, pressed
+
+    def connections(self) -> Iterator[tuple[Whose, int, int]]:
+        """Limits of connections that all gateways share, each with how many there are here, if
+        there are any.
+        """
+        for whose, held in self._held.items():
+            if held.here and whose.scope is not Scope.LISTENER:
+                yield whose, held.limit, held.here
 
     def grant(
         self,
@@ -229,14 +274,18 @@ class Quotas:
         """What this process may use of the limits of a cluster. `default`: of a rate that is not
         among the `shares`; `elsewhere`: connections at other gateways.
         """
-        self.default_share = default
-        self._shares = dict(shares)
-        for (whose, kind), bucket in self._buckets.items():
-            share = self._share_of(whose, kind)
-            if share != bucket.share:
+        former, self._shares = self._shares, dict(shares)
+        is_other, self.default_share = default != self.default_share, default
+        for key in list(self._buckets) if is_other else former.keys() | shares.keys():
+            bucket = self._buckets.get(key)
+            share = self._share_of(*key)
+            if bucket is not None and share != bucket.share:
                 bucket.change(bucket.limit, share, now_ms)
-        for whose, held in self._held.items():
-            held.elsewhere = 0 if whose.scope is Scope.LISTENER else elsewhere.get(whose, 0)
+        before, self._elsewhere = self._elsewhere, dict(elsewhere)
+        for whose in before.keys() | elsewhere.keys():
+            held = self._held.get(whose)
+            if held is not None and whose.scope is not Scope.LISTENER:
+                held.elsewhere = elsewhere.get(whose, 0)
 
     def _share_of(self, whose: Whose, kind: Kind) -> float:
         if whose.scope is Scope.LISTENER:

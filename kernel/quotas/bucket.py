@@ -14,6 +14,7 @@ when the bucket is full, after now when something is owed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 BURST_MS: Final = 1_000
@@ -31,12 +32,29 @@ _ROUNDING_MS: Final = 1e-6
 class Bucket:
     """Time is milliseconds of one clock that never goes back."""
 
-    __slots__ = ("_cost_ms", "_paid_ms", "is_pressed", "limit", "reason", "share", "used")
+    __slots__ = (
+        "_cost_ms",
+        "_paid_ms",
+        "is_active",
+        "is_pressed",
+        "limit",
+        "reason",
+        "share",
+        "used",
+        "used_first",
+        "used_seen",
+    )
 
     def __init__(self, limit: int, reason: str, share: float = 1.0) -> None:
         """`limit`: of a second, above 0. `reason`: which limit it is, as counters say it. `share`:
         how much of it is this process's.
         """
+        self.used_seen = 0
+        """What of `used` somebody else has seen."""
+        self.used_first: Callable[[], object] | None = None
+        """Called when something is taken while it is not active; None: nobody wants to know."""
+        self.is_active = False
+        """Whether anything was taken since somebody else has set this to False."""
         self.limit = limit
         self.share = share
         self.reason = reason
@@ -65,6 +83,10 @@ class Bucket:
             paid_ms = now_ms - BURST_MS
         self._paid_ms = paid_ms = paid_ms + amount * self._cost_ms
         self.used += amount
+        if not self.is_active:
+            self.is_active = True
+            if self.used_first is not None:
+                self.used_first()
         if paid_ms > now_ms:
             self.is_pressed = True
         return paid_ms - now_ms

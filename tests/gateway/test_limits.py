@@ -38,6 +38,7 @@ limits:
     rocketmq.grpc: {published_messages: 10}
   topics:
     default:slow: {published_messages: 200}
+    default:heavy: {published_bytes: 1000}
   users:
     default:nobody: {requests: 1}
 """
@@ -116,6 +117,20 @@ def test_a_topic_has_a_limit_of_its_own(node: Process) -> None:
     seconds = publish(node, "slow", 800)
     assert 1.7 < seconds < 6, "800 at 200 a second, of which 200 may come at once"
     assert limited(node, "topic.published_messages", "delayed") > 0
+
+
+def test_an_amqp_publisher_that_is_held_is_not_taken_for_gone(node: Process) -> None:
+    port = node.listeners["amqp.tcp"]
+    url = f"amqp://guest:guest@127.0.0.1:{port}/%2f?heartbeat=1&blocked_connection_timeout=30"
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("heavy", durable=True)
+        channel.basic_publish("", "heavy", bytes(6_000))
+        began = time.monotonic()
+        connection.sleep(0.3)
+        assert channel.queue_declare("heavy", passive=True).method.message_count == 1
+        assert time.monotonic() - began > 3.5, "5,000 bytes at 1,000 a second are waited for"
+        assert connection.is_open
 
 
 def test_mqtt_refuses_delays_or_drops_by_what_the_client_can_hear(node: Process) -> None:
@@ -263,6 +278,41 @@ def tried(sqs: Any) -> dict[str, Any]:
     except botocore.exceptions.ClientError as error:
         return {"error": error}
     return found
+
+
+TOGETHER = """
+import json, sys
+from rocketmq import ClientConfiguration, Credentials, Message, Producer
+
+def started():
+    producer = Producer(ClientConfiguration(sys.argv[1], Credentials("weir", "weir-secret")))
+    try:
+        producer.startup()
+    except Exception as error:
+        return repr(error)
+    message = Message()
+    message.topic, message.body = "bodies", b"a body"
+    try:
+        producer.send(message)
+    except Exception as error:
+        return repr(error)
+    return "sent"
+
+print(json.dumps([started() for _ in range(5)]), flush=True)
+import os
+os._exit(0)
+"""
+
+
+def test_rocketmq_clients_beyond_their_number_are_not_served(tmp_path: Path) -> None:
+    config = tmp_path / "weir.yaml"
+    config.write_text("limits: {users: {'default:*': {connections: 3}}}")
+    with serving(tmp_path / "data", config=config) as node:
+        assert node.api("POST", "/topics", {"name": "bodies"}).status == 201
+        came = rocketmq(node, tmp_path, TOGETHER)
+        assert came[:3] == ["sent"] * 3
+        assert all("limit of connections" in each or "42900" in each for each in came[3:]), came
+        assert limited(node, "user.connections", "refused") >= 2
 
 
 LARGE = """

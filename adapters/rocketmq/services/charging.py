@@ -52,6 +52,8 @@ def connect(environment: Environment, caller: Caller, listener: str) -> Account:
     limit = account.connected()
     if limit is not None:
         account.refused(limit)
+        key = caller.tenant, caller.client_id
+        environment.clients.turn_away(key, environment.clock.monotonic_ms())
         raise RocketmqError(Code.TOO_MANY_REQUESTS, f"the limit {limit} is reached")
     return account
 
@@ -60,6 +62,9 @@ async def charge_call(environment: Environment, name: str, call: Call, listener:
     """A call has come, and something is limited. Raises RocketmqError."""
     caller, limiter = environment.admit(call), environment.limiter
     account = account_of(environment, caller, listener)
+    key, now_ms = (caller.tenant, caller.client_id), environment.clock.monotonic_ms()
+    if name not in SETTLING and environment.clients.is_turned_away(key, now_ms):
+        raise RocketmqError(Code.TOO_MANY_REQUESTS, "the limit of connections is reached")
     if not (account.is_limited or account.limits_delivery):
         return
     call.account = account

@@ -165,6 +165,24 @@ def test_the_smallest_of_several_largest_messages_decides() -> None:
     assert account.message_bytes_max is None
 
 
+def test_of_many_limits_those_that_were_used_are_collected() -> None:
+    quotas = Quotas({Whose(Scope.USER, "acme", EACH): Rates(10), TCP: Rates(10)})
+    users = [quotas.account("acme", f"user-{number}", "amqp.tcp") for number in range(100)]
+    users[3].published(0, 1, 0)
+    quotas.collect()
+    kind = Kind.PUBLISHED_MESSAGES
+    third = Whose(Scope.USER, "acme", "user-3"), kind
+    assert quotas.take_active() == [third], "a listener is of one process"
+    assert quotas.look(*third) == (10, 1, False)
+    assert quotas.take_active() == []
+    users[3].published(0, 30, 0)
+    users[4].published(0, 1, 0)
+    assert quotas.take_active() == [third, (Whose(Scope.USER, "acme", "user-4"), kind)]
+    assert quotas.look(*third) == (10, 30, True)
+    quotas.change({}, 0)
+    assert quotas.look(*third) is None
+
+
 def test_tenants_that_are_told_apart_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "COUNTS_MAX", 10)
     quotas = Quotas()
