@@ -31,7 +31,8 @@ HOLD_MS_MIN: Final = 20
 """Less is not waited: what has been read is taken in few pieces then, each a batch."""
 
 MESSAGE_BYTES_LEAST: Final = 16
-"""Of a published message on the wire, in any protocol: how many messages some bytes may be."""
+"""Of a published message on the wire, in any protocol: how many messages some bytes may be, of a
+connection that has published nothing yet."""
 
 PIECE_BYTES_MIN: Final = 512
 """Of what has been read, taken at once where a limit is near: some messages, so that who has many
@@ -41,15 +42,18 @@ _LOOK_MS: Final = 1_000
 """Topics with limits that are not known here are looked for so often."""
 
 
-def piece_bytes(account: Account, topics: tuple[Account, ...], now_ms: int) -> int:
+def piece_bytes(
+    account: Account, topics: tuple[Account, ...], message_bytes: int, now_ms: int
+) -> int:
     """How much of what was read may be taken before the limits of an account, and of the topics
-    that it has published to last, are looked at again; 0: all of it.
+    that it has published to last, are looked at again; 0: all of it. `message_bytes`: about so
+    large is a message.
     """
     pieces = []
     for each in (account, *topics):
         messages, size = each.room(now_ms)
         if messages is not None:
-            pieces.append(messages * MESSAGE_BYTES_LEAST)
+            pieces.append(messages * message_bytes)
         if size is not None:
             pieces.append(size)
     return max(PIECE_BYTES_MIN, min(pieces)) if pieces else 0
@@ -173,6 +177,7 @@ class Charging:
         "_delivering",
         "_is_owing",
         "_limiter",
+        "_message_bytes",
         "_now_ms",
         "_requests",
         "_topics",
@@ -188,6 +193,7 @@ class Charging:
         """Of the topics that it has published to last, those that are limited."""
         self._is_owing = False
         self._requests = 0
+        self._message_bytes = MESSAGE_BYTES_LEAST
         self._delivering: Delivering | None = None
         """What is waited for besides: of who asks for each message."""
 
@@ -196,7 +202,7 @@ class Charging:
         account = self.account
         if read_bytes <= PIECE_BYTES_MIN or not account.is_limited:
             return 0
-        return piece_bytes(account, self._topics, self._now_ms())
+        return piece_bytes(account, self._topics, self._message_bytes, self._now_ms())
 
     def published(self, batch: PublishBatch) -> None:
         """A batch is about to be submitted, which waits for nothing."""
@@ -204,7 +210,10 @@ class Charging:
         if not account.is_limited:
             return
         now_ms, count = self._now_ms(), batch.count
-        if account.published(now_ms, count, batch.size_bytes - count * HEADER_BYTES):
+        size = batch.size_bytes - count * HEADER_BYTES
+        # As large as the last ones, or with many small messages a piece is very few of them.
+        self._message_bytes = max(MESSAGE_BYTES_LEAST, size // (count or 1))
+        if account.published(now_ms, count, size):
             account.delayed(now_ms)
             self._is_owing = True
         if account.has_topics:
