@@ -13,6 +13,7 @@ What they have in common stands here.
   budgets (ADR 22); bytes of what is not whole; who sends much is read in turns
 - `waiting_calls`: sends that share a batch, receives that wait: of calls with answers of their own
 - `moving`: which connections go when clients are asked to use another gateway (ADR 16)
+- `limiting`: limits of what clients use: who is charged, and who waits (ADR 27)
 - `refused`, `line_budget`: refusals, counted and logged; so many log lines a minute
 - `tree_rights`: what it takes to publish to the topic tree, or consume from it
 """

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kernel.api.model import GroupOptions, TopicInfo, TopicOptions
     from kernel.api.origins import OriginReader
     from kernel.common.ports import Clock, Random
+    from kernel.quotas.accounts import Quotas
 
     from .memory import GatewayMemory
     from .moving import ConsumersByKey
@@ -345,6 +346,8 @@ class Services:
     random: Random
     memory: GatewayMemory
     """What clients of all protocols together may make this process hold."""
+    quotas: Quotas
+    """What tenants, users, topics and listeners may use."""
     tenant_names: Mapping[str, str]
     """What the protocol calls each tenant that the settings name, by tenant."""
     meter: TrafficMeter | None

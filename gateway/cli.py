@@ -11,6 +11,7 @@ import gateway
 from gateway.commands.admin import (
     cluster,
     group,
+    limit,
     message,
     node,
     route,
@@ -54,6 +55,7 @@ app.add_typer(user.users, name="user")
 app.add_typer(user.keys, name="key")
 app.add_typer(user.policies, name="policy")
 app.add_typer(tenant.app, name="tenant")
+app.add_typer(limit.app, name="limit")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")

@@ -4,5 +4,5 @@ Knows no protocol, no HTTP, no authentication scheme and no billing. ARCHITECTUR
 
 From those that know most down to what all of them use: `cluster`; `remote`; `in_process`;
 `definitions`, `leader_tasks`, `subscribers`; `store`, `transactions`; `requests`; `broker`,
-`routing`; `api`, `log`, `raft`, `rpc`; `common`.
+`routing`; `api`, `log`, `quotas`, `raft`, `rpc`; `common`.
 """

@@ -31,5 +31,5 @@ def sqs_client(
         aws_access_key_id=key_id,
         aws_secret_access_key=secret,
         verify=verify,
-        config=Config(retries={"total_max_attempts": 1}, **options),
+        config=Config(**({"retries": {"total_max_attempts": 1}} | options)),
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from adapters.tree_rights import Needed
     from auth.policies.policy_rules import Permission
     from kernel.api.client import Session
+    from kernel.quotas.account import Account
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Caller:
     """What the client calls the tenant: for error texts."""
     rights: Rights
     session: Session
+    account: Account
+    """What it is limited by."""
 
     def require(self, number: Permission, what: str, name: str, shown: str = "") -> None:
         """Raise AmqpError 403 unless the principal may use `name` (a `what`) so."""

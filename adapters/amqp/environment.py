@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from adapters.amqp.messages.stamps import Stamps
     from adapters.amqp.topology.declaring import Declarations
     from adapters.base import SignIn, TrafficMeter
+    from adapters.limiting import Limiter
     from kernel.api.client import Client, Session
     from kernel.api.origins import Origins
     from kernel.common.ports import Random
@@ -76,6 +77,7 @@ class Environment:
     settings: AmqpSettings
     stamps: Stamps
     counters: Counters
+    limiter: Limiter
     meter: TrafficMeter | None = None
 
     def open_session(self, host: AmqpHost, tenant: str, name: str) -> Session:
@@ -98,6 +100,15 @@ class AmqpHost(StreamHost, Protocol):
     """Octets written so far."""
     tenant: str
     """Whose connection it is; empty until that is known."""
+
+    listener_name: str
+    """Of the listener that it came by, as limits know it."""
+
+    def pause(self, delay_ms: int) -> None:
+        """Do not read for so long; then call `Connection.go_on`."""
+
+    def deliver_later(self, delay_ms: int) -> None:
+        """Call `Connection.deliver_again` in so long."""
 
     def run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         """Run to the end, unless the connection is lost first; then call `Connection.resume`."""

@@ -23,9 +23,11 @@ from adapters.amqp.messages.stamps import Stamps
 from adapters.amqp.messages.stored import register_origin
 from adapters.amqp.topology.declaring import Declarations
 from adapters.base import ListenerAddress
+from adapters.limiting import Limiter, Pause, wait_s
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.transport import Listeners, StreamProtocol, Tasks
+from kernel.quotas.accounts import Quotas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -56,6 +58,8 @@ class AmqpProtocol(StreamProtocol):
         self.listener = listener
         self.is_moving = False
         """Whether its client has been asked to go elsewhere."""
+        self.listener_name = f"{adapter.name}.{listener.name}"
+        self._pause: Pause | None = None
         self.connection = Connection(adapter.environment, self)
         self.tenant = ""
         self._task: asyncio.Task[None] | None = None
@@ -165,6 +169,16 @@ class AmqpProtocol(StreamProtocol):
     def monotonic_ms(self) -> int:
         return self._clock.monotonic_ms()
 
+    def pause(self, delay_ms: int) -> None:
+        """See `Host`."""
+        if self._pause is None:
+            self._pause = Pause(self, self.loop.call_later, self.connection.go_on)
+        self._pause.begin(delay_ms)
+
+    def deliver_later(self, delay_ms: int) -> None:
+        """See `Host`."""
+        self.loop.call_later(wait_s(delay_ms), self.connection.deliver_again)
+
     def run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         """See `Host.run`."""
         self._task = self._adapter.tasks.start(self._run(operation))
@@ -199,6 +213,7 @@ class AmqpAdapter:
         settings: AmqpSettings | None = None,
         meter: TrafficMeter | None = None,
         memory: GatewayMemory | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`."""
         self._client = client
@@ -219,6 +234,7 @@ class AmqpAdapter:
             settings=settings or AmqpSettings(),
             stamps=Stamps(),
             counters=Counters(),
+            limiter=Limiter(quotas or Quotas(), client, clock),
             meter=meter,
         )
         register_origin(origins)

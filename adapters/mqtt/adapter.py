@@ -38,6 +38,7 @@ def make(services: Services) -> Adapter:
         meter=services.meter,
         version=services.version,
         memory=services.memory,
+        quotas=services.quotas,
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from adapters.limiting import Charging, Delivering
 from adapters.mqtt.access.refusals import reason_of, sign_in_reason
 from adapters.mqtt.access.rights import USE_CLIENT, may_have
 from adapters.mqtt.codec.errors import LocalProtocolError
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from kernel.api.client import Session as KernelSession
     from kernel.api.tree import Subscriber
     from kernel.common.ids import SessionId
+    from kernel.quotas.account import Account
 
 ASSIGNED_ID_PREFIX: Final = "weir-"
 _ASSIGNED_ID_BITS: Final = 96
@@ -79,9 +81,11 @@ class ClientConnection:
 
     __slots__ = (
         "__weakref__",
+        "_charging",
         "_chose_id",
         "_client_id",
         "_counted",
+        "_counted_by",
         "_env",
         "_host",
         "_inbox",
@@ -104,6 +108,10 @@ class ClientConnection:
         self.session = Session(env.settings.session, env.names, env.clock.monotonic_ms())
         self.wheel_tick = 0
         self._client_id = ""
+        self._charging: Charging | None = None
+        """What it is limited by, once that is known."""
+        self._counted_by: Account | None = None
+        """Which counts the connection."""
         self._chose_id = False
         """Whether the client has brought its identifier, which takes a right."""
         self._is_closed = False
@@ -165,7 +173,32 @@ class ClientConnection:
             self._on_event(event)
         if self.session.has_output:
             self._host.write_soon()
+        if self._charging is not None:
+            self._wait_for_limits(self._charging)
         self._update_reading()
+
+    # --- Limits -----------------------------------------------------------------------------
+
+    def piece_bytes(self, read_bytes: int) -> int:
+        """How much of what was read may be taken before the limits are asked; 0: all of it."""
+        return self._charging.piece(read_bytes) if self._charging is not None else 0
+
+    def owes_ms(self) -> int:
+        """For how long nothing more is to be read. What it could not say meanwhile is not late."""
+        if self._charging is None or self.session.is_over:
+            return 0
+        self.session.reading_resumed(self._env.clock.monotonic_ms())
+        return self._charging.owes_ms()
+
+    def delivery_owes_ms(self) -> int:
+        """For how long nothing more is to be delivered."""
+        inbox = self._inbox
+        return 0 if inbox is None or self.session.is_over else inbox.delivering.delay_ms()
+
+    def _wait_for_limits(self, charging: Charging) -> None:
+        delay_ms = charging.take_delay_ms()
+        if delay_ms and not self.session.is_over:
+            self._host.pause(delay_ms)
 
     def _update_reading(self) -> None:
         session, host = self.session, self._host
@@ -187,6 +220,8 @@ class ClientConnection:
     def check_deadline(self, now_ms: int) -> int | None:
         """Ends a connection that was silent for too long; else the time to look again."""
         self._host.count_octets()
+        if self._host.is_paused:
+            return now_ms + 1_000
         closed = self.session.check_deadline(now_ms)
         if closed is not None:
             if closed.reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT:
@@ -275,6 +310,8 @@ class ClientConnection:
             # No method is offered, so CONNECT with one was refused already.
             raise LocalProtocolError("AUTH, and no method is offered")
         else:
+            if self._charging is not None:
+                self._charging.requested()
             self._requesting().received(event)
 
     def _completed(self, event: DeliveriesCompleted) -> None:
@@ -328,12 +365,27 @@ class ClientConnection:
             # Gone meanwhile: nobody was told that there is a session or a will.
             await subscriber.close(will=False)
             return
+        account = self._account(rights)
+        limit = account.connected()
+        if limit is not None:
+            # Not before it is known whose connection this one takes the place of.
+            account.refused(limit)
+            await subscriber.close(will=False)
+            self._refuse(ReasonCode.QUOTA_EXCEEDED, f"the limit {limit} is reached")
+            return
+        self._counted_by = account
         self._subscriber = subscriber
+        self._charging = Charging(env.limiter, account)
+        self._charging.requested()
         self._host.signed_in(rights.principal.tenant)
         self._counted = env.figures.of(rights.principal.tenant)
         self._counted.entered()
         self.is_bridge = connect.is_bridge or will is not connect.will
         await self._accept(assigned)
+
+    def _account(self, rights: Rights) -> Account:
+        principal, listener = rights.principal, f"mqtt.{self._host.listener}"
+        return self._env.limiter.quotas.account(principal.tenant, principal.name, listener)
 
     def _will_of(self, connect: Connect) -> GivenWill | None:
         """The will that is to be kept: not what a bridge says of its own connection."""
@@ -413,6 +465,7 @@ class ClientConnection:
         if self._publisher is None:
             assert self._rights is not None
             assert self._subscriber is not None
+            assert self._charging is not None
             self._publisher = SessionPublisher(
                 self._env,
                 self._host,
@@ -424,6 +477,7 @@ class ClientConnection:
                 persistent=self._persistent,
                 client_id=self._client_id,
                 close=self._answered,
+                charging=self._charging,
             )
         return self._publisher
 
@@ -440,6 +494,7 @@ class ClientConnection:
         if self._inbox is None:
             assert self._subscriber is not None
             assert self._rights is not None
+            assert self._charging is not None
             self._inbox = Inbox(
                 self._env,
                 self._host,
@@ -447,6 +502,7 @@ class ClientConnection:
                 publisher_hash(self._subscriber.name),
                 self._rights,
                 self._env.traffic.of(self._rights.principal.tenant),
+                Delivering(self._env.limiter, self._charging.account),
             )
         return self._inbox
 
@@ -500,6 +556,8 @@ class ClientConnection:
         if event is None or self._is_closed:
             return
         self._is_closed = True
+        if self._counted_by is not None:
+            self._counted_by.disconnected()
         changes = self._stored.close() if self._stored is not None else []
         if self._inbox is not None:
             self._inbox.close()

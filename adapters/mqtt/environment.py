@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from adapters.base import Rights
+    from adapters.limiting import Limiter
     from adapters.mqtt.codec.topic_names import TopicNames
     from adapters.mqtt.counters import Counters
     from adapters.mqtt.delivery.system_topics import BrokerFigures
@@ -81,6 +82,7 @@ class Environment:
     figures: BrokerFigures
     traffic: TrafficBook
     closings: Closings
+    limiter: Limiter
     run: Callable[[Coroutine[object, object, None]], object]
     """Runs a coroutine that deals with its own errors."""
     soon: Callable[[Callable[[], None]], object]

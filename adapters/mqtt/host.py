@@ -10,8 +10,8 @@ from adapters.transport import StreamHost
 class MqttHost(StreamHost, Protocol):
     """The driver of one connection: it moves bytes."""
 
-    is_writing_paused: bool
-    """The peer does not read fast enough."""
+    holds_deliveries: bool
+    """The peer does not read fast enough, or is to get no more for now."""
     listener: str
     """Name of the listener that it came by."""
 
@@ -20,6 +20,18 @@ class MqttHost(StreamHost, Protocol):
 
     def signed_in(self, tenant: str) -> None:
         """The connection is a tenant's: its octets are counted."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is not read because a limit is exceeded."""
+
+    def pause(self, delay_ms: int) -> None:
+        """Do not read for so long, and until nothing is owed (`ClientConnection.owes_ms`)."""
+
+    def hold_deliveries(self, delay_ms: int) -> None:
+        """Deliver nothing for so long, and until nothing is owed
+        (`ClientConnection.delivery_owes_ms`).
+        """
 
     def count_octets(self) -> None:
         """Count what came and went since the last time."""

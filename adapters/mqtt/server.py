@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import AdapterStatistics
+from adapters.limiting import Limiter, Pause, wait_s
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.mqtt.client_connection import ClientConnection
@@ -26,6 +27,7 @@ from adapters.mqtt.subscriptions.live import LiveRouter
 from adapters.mqtt.transport.websocket import WebSocket
 from adapters.mqtt.transport.wheel import TimingWheel
 from adapters.transport import Listeners, StreamProtocol, Tasks
+from kernel.quotas.accounts import Quotas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -52,7 +54,18 @@ _log = structlog.get_logger("weir.mqtt")
 class MqttProtocol(StreamProtocol):
     """One TCP or TLS connection. `adapters.mqtt.host.Host` of its driver."""
 
-    __slots__ = ("_adapter", "_counted", "_later", "_tenant", "_traffic", "client", "listener")
+    __slots__ = (
+        "_adapter",
+        "_counted",
+        "_is_limited",
+        "_later",
+        "_pause",
+        "_tenant",
+        "_traffic",
+        "client",
+        "holds_deliveries",
+        "listener",
+    )
 
     def __init__(self, adapter: MqttAdapter, listener: str) -> None:
         super().__init__(adapter.loop, adapter.memory_of[listener])
@@ -63,6 +76,10 @@ class MqttProtocol(StreamProtocol):
         self._counted = (0, 0)
         self._later = b""
         """What came in one read and has its turn later: no more than that one read."""
+        self._pause: Pause | None = None
+        self._is_limited = False
+        """Whether it gets nothing because of a limit."""
+        self.holds_deliveries = False
         self.client = ClientConnection(adapter.environment, self)
 
     # --- StreamProtocol ---------------------------------------------------------------------
@@ -79,21 +96,49 @@ class MqttProtocol(StreamProtocol):
             self._later = data
             self.hold_input(self.unfinished_bytes)
             self.take_turn()
-        elif len(data) <= TURN_BYTES or self.client.session.missing_bytes >= len(data):
+        elif len(data) <= (
+            most := self._most_bytes(len(data))
+        ) or self.client.session.missing_bytes >= len(data):
             self.take(data)
         else:
-            self._later = data[TURN_BYTES:]
+            self._later = data[most:]
             self.take_turn()
-            self.take(data[:TURN_BYTES])
+            self.take(data[:most])
+
+    def _most_bytes(self, read_bytes: int) -> int:
+        """How much of what was read is taken in one turn."""
+        return min(TURN_BYTES, self.client.piece_bytes(read_bytes) or TURN_BYTES)
 
     def read_on(self) -> None:
         """See `read_scheduler.Reading`: what was read before comes first, a part in each turn."""
-        part, self._later = self._later[:TURN_BYTES], self._later[TURN_BYTES:]
+        if self.is_paused:
+            # Its turn comes again when nothing is owed.
+            super().read_on()
+            return
+        most = self._most_bytes(len(self._later))
+        part, self._later = self._later[:most], self._later[most:]
         super().read_on()
         if self._later:
             self.take_turn()
         if part and not self.client.session.is_over:
             self.take(part)
+
+    @property
+    def is_paused(self) -> bool:
+        """See `Host`."""
+        return self._pause is not None and self._pause.is_on
+
+    def pause(self, delay_ms: int) -> None:
+        """See `Host`."""
+        if self._pause is None:
+            self._pause = Pause(self, self.loop.call_later, self._after_pause)
+        self._pause.begin(delay_ms)
+
+    def _after_pause(self) -> int:
+        delay_ms = self.client.owes_ms()
+        if self._later and not delay_ms:
+            self.take_turn()
+        return delay_ms
 
     def take(self, data: bytes) -> None:
         """What one turn brings."""
@@ -143,8 +188,29 @@ class MqttProtocol(StreamProtocol):
         if data:
             self.out.append(data)
 
+    def writing_paused(self) -> None:
+        self.holds_deliveries = True
+
     def writing_resumed(self) -> None:
-        self.client.writing_resumed()
+        self.holds_deliveries = self._is_limited
+        if not self._is_limited:
+            self.client.writing_resumed()
+
+    def hold_deliveries(self, delay_ms: int) -> None:
+        """See `Host`."""
+        if not self._is_limited:
+            self._is_limited = self.holds_deliveries = True
+            self.loop.call_later(wait_s(delay_ms), self._deliver_again)
+
+    def _deliver_again(self) -> None:
+        delay_ms = self.client.delivery_owes_ms()
+        if delay_ms:
+            self.loop.call_later(wait_s(delay_ms), self._deliver_again)
+            return
+        self._is_limited = False
+        self.holds_deliveries = self.is_writing_paused
+        if not self.is_writing_paused:
+            self.client.writing_resumed()
 
     def signed_in(self, tenant: str) -> None:
         """See `Host`."""
@@ -234,6 +300,7 @@ class MqttAdapter:
         meter: TrafficMeter | None = None,
         version: str = "",
         memory: GatewayMemory | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`."""
         self.loop = asyncio.get_running_loop()
@@ -261,6 +328,7 @@ class MqttAdapter:
             figures=BrokerFigures(clock, version, self._soon, self._connected),
             traffic=TrafficBook(meter),
             closings=Closings(clock, [each.name for each in listeners]),
+            limiter=Limiter(quotas or Quotas(), client, clock),
             run=self._tasks.start,
             soon=self._soon,
         )

@@ -85,6 +85,7 @@ def make(services: Services) -> Adapter:
         settings=settings,
         meter=services.meter,
         memory=services.memory,
+        quotas=services.quotas,
     )
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from adapters.base import CallMeter, TrafficMeter
+    from adapters.limiting import Limiter
     from kernel.api.client import (
         Client,
         LeaseChange,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kernel.api.model import TopicInfo
     from kernel.common.errors import KernelError
     from kernel.common.ports import Clock
+    from kernel.quotas.account import Account
 
     from .clients.callers import Caller, Gate
     from .clients.registry import Clients
@@ -123,6 +125,8 @@ class Call(Protocol):
     """The headers of the call."""
     caller: Caller | None
     """Who makes it, once that is known."""
+    account: Account | None
+    """What limits it, if anything does."""
     bytes_out: int
     """Octets of the messages that were written."""
 
@@ -154,6 +158,9 @@ class Environment:
     settler: Settler
     clients: Clients
     producers: Producers
+    limiter: Limiter
+    sleep: Callable[[float], Awaitable[object]]
+    """Returns after so many seconds."""
     meter: TrafficMeter | None = None
     """None: nobody counts."""
     calls: CallMeter | None = None

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import grpc
 import structlog
 
 from adapters.base import AdapterStatistics
+from adapters.limiting import Limiter
 from adapters.memory import GatewayMemory
 from adapters.rocketmq.clients.callers import Gate
 from adapters.rocketmq.clients.registry import Clients
@@ -38,6 +40,7 @@ from adapters.transport import Tasks
 from auth.principal import split_login
 from auth.sign_in.mqv2 import MqV2Verifier
 from kernel.common.keyed_lock import KeyedLock
+from kernel.quotas.accounts import Quotas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -112,6 +115,7 @@ class RocketmqAdapter:
         settings: RocketmqSettings | None = None,
         meter: TrafficMeter | None = None,
         memory: GatewayMemory | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`.
 
@@ -141,6 +145,8 @@ class RocketmqAdapter:
             settler=SharedChanges(client, self._loop, self._tasks),
             clients=Clients(settings),
             producers=Producers(client),
+            limiter=Limiter(quotas or Quotas(), client, clock),
+            sleep=asyncio.sleep,
             meter=meter,
             calls=meter.calls(ACTIONS) if meter is not None else None,
         )
@@ -267,7 +273,7 @@ class RocketmqAdapter:
             SERVICE,
             self._service.unary_calls(listener),
             self._service.streaming_calls(listener),
-            {"Telemetry": self._streams.serve},
+            {"Telemetry": partial(self._streams.serve, listener=listener.name)},
             self._service.refusal_of,
             is_certified=is_certified,
         )

@@ -66,6 +66,10 @@ its leases are renewed no more."""
 CLIENT_FORGOTTEN_MS: Final = 10 * _MINUTE_MS
 """Client ids change with every start: what is known of one goes when it has been silent so long."""
 
+TURNED_AWAY_MS: Final = 30_000
+"""So long a client that is one connection too many is served nothing: clients try to open a stream
+again within so long."""
+
 MOVED_MS: Final = 10 * _MINUTE_MS
 """A client sent to another gateway that has not asked for its routes for so long is forgotten:
 clients ask every 30 s, always at the gateway they were configured with."""

@@ -7,6 +7,7 @@ From the wire inwards:
 - `http/`: HTTP requests and responses as values
 - `app`: one request in, one response out
 - `gate`: who calls: the signature, turned into a tenant, an account and rights
+- `charging`: what a request costs its caller where limits are set
 - `codec/`: both protocols over the table of shapes
 - `actions/`: what each action does
 - `validation`: what the members of a request may say

@@ -58,6 +58,7 @@ def make(services: Services) -> Adapter:
         random=services.random,
         meter=services.meter,
         memory=services.memory,
+        quotas=services.quotas,
     )
 
 

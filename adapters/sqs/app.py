@@ -23,6 +23,7 @@ from . import error_mapping as kernel_errors
 from .actions import call_counting as calls
 from .actions import table as actions
 from .actions.receiving import ClientGone
+from .charging import SETTLING, account_of, charge_request, count_connection
 from .codec import request_protocol as wire
 from .environment import Context
 from .error_codes import SqsError
@@ -102,6 +103,10 @@ class SqsApplication:
         exchange: _Exchange | None = None
         try:
             exchange = self._admit(request, peer, protocol, request_id, answered)
+            if not peer.is_counted and exchange.context.action not in SETTLING:
+                count_connection(exchange.context)
+            if exchange.context.account.is_limited:
+                charge_request(exchange.context)
             begun = actions.begin_send(exchange.context, exchange.call)
         except Exception as error:  # noqa: BLE001 - a bug is answered too: `_failure` logs it
             if exchange is None and isinstance(error, SqsError):
@@ -154,6 +159,7 @@ class SqsApplication:
             partial(self._base_url, peer, host),
             trace,
             peer,
+            account_of(environment, caller, peer.listener),
         )
         return _Exchange(context, call, protocol, request_id, len(request.body), answered)
 

@@ -16,6 +16,7 @@ from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
+from adapters.limiting import Pause
 from adapters.transport import StreamProtocol
 
 from .http import refusal
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from adapters.memory import ListenerMemory
     from adapters.refused import Refused
     from adapters.transport import Tasks
+    from kernel.quotas.account import Account
 
     from .app import SqsApplication
     from .environment import Counters
@@ -96,6 +98,8 @@ class HttpConnection(StreamProtocol):
         self._since_s = host.ticks
         """When the request that is being read began, or when the last answer was given."""
         self._lost_action: Callable[[], object] | None = None
+        self._pause: Pause | None = None
+        self._counted_by: Account | None = None
         self.is_lost = False
         self.listener = listener.name
         self.scheme = "http" if listener.tls is None else "https"
@@ -109,6 +113,31 @@ class HttpConnection(StreamProtocol):
         name = self.transport.get_extra_info("sockname") if self.transport is not None else None
         host, port = name[:2] if isinstance(name, tuple) else ("localhost", 0)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def pause(self, delay_ms: int) -> None:
+        """See `environment.Peer`."""
+        if self._pause is None:
+            self._pause = Pause(self, self.loop.call_later, self._after_pause)
+        self._pause.begin(delay_ms)
+
+    @property
+    def is_counted(self) -> bool:
+        """See `environment.Peer`."""
+        return self._counted_by is not None
+
+    def belongs_to(self, account: Account) -> str | None:
+        """See `environment.Peer`."""
+        limit = account.connected()
+        if limit is None:
+            self._counted_by = account
+        else:
+            self.keeps_alive = False
+        return limit
+
+    def _after_pause(self) -> int:
+        # So long it could not be heard: what comes now is not late.
+        self._since_s = self._host.ticks
+        return 0
 
     def when_lost(self, action: Callable[[], object] | None) -> None:
         """See `environment.Peer`; one slot, since one request is answered at a time."""
@@ -169,6 +198,8 @@ class HttpConnection(StreamProtocol):
         """The connection is gone."""
         self.is_lost = True
         self._waiting.clear()
+        if self._counted_by is not None:
+            self._counted_by.disconnected()
         if self._lost_action is not None:
             self._lost_action()
         self._host.left(self)

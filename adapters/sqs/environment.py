@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from adapters.base import CallMeter
+    from adapters.limiting import Limiter
     from adapters.refused import Refused
     from auth.policies.policy_rules import Permission
     from kernel.api.client import Client, PublishBatch, Received, ReceiveSpec
     from kernel.api.model import TopicInfo
     from kernel.common.ports import Clock
+    from kernel.quotas.account import Account
 
     from .gate import Caller
     from .http.refusal import Refusal
@@ -122,6 +124,18 @@ class Peer(Protocol):
     def local_address(self) -> str:
         """Address and port that the client reached, as in a URL."""
 
+    def pause(self, delay_ms: int) -> None:
+        """Do not read for so long: a limit is exceeded."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it `belongs_to` somebody."""
+
+    def belongs_to(self, account: Account) -> str | None:
+        """Count the connection as one of an account's, as long as it is there; the limit that
+        refuses it: then it is closed behind its answer.
+        """
+
     def when_lost(self, action: Callable[[], object] | None) -> None:
         """Have `action` called when the connection is lost; None: nothing any more."""
 
@@ -157,6 +171,7 @@ class Environment:
     polls: Polls
     locks: Locks
     refused: Refused[Refusal]
+    limiter: Limiter
     calls: CallMeter | None = None
     """None: nobody counts."""
     counters: Counters = field(default_factory=Counters)
@@ -184,6 +199,8 @@ class Context(NamedTuple):
     trace_header: bytes | None
     """Header X-Amzn-Trace-Id."""
     peer: Peer
+    account: Account
+    """What limits its caller."""
 
     def url_of(self, name: str) -> str:
         """URL of a queue of the caller's account."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from adapters.base import CallCounter, Rights
     from auth.sign_in.sigv4 import SigV4Verifier
     from auth.users.records import AccessKey
+    from kernel.quotas.account import Account
 
     from .http.request_response import HttpRequest
 
@@ -56,6 +57,8 @@ class Caller:
     """Whether the key that signed may still sign: asked of what waits."""
     counters: dict[str, CallCounter] = field(default_factory=dict, compare=False)
     """Of the calls that were carried out, by action."""
+    accounts: dict[str, Account] = field(default_factory=dict, compare=False)
+    """What limits it, by listener."""
 
 
 class Gate:

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import AdapterStatistics
+from adapters.limiting import Limiter
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.refused import Refused
 from adapters.sqs.origin import ORIGIN_BYTE
 from adapters.transport import Listeners, Tasks
 from kernel.common.keyed_lock import KeyedLock
+from kernel.quotas.accounts import Quotas
 
 from .actions.call_counting import ACTIONS
 from .app import SqsApplication
@@ -72,6 +74,7 @@ class SqsAdapter:
         random: Random,
         meter: TrafficMeter | None = None,
         memory: GatewayMemory | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`.
 
@@ -99,6 +102,7 @@ class SqsAdapter:
             polls=self._polls,
             locks=KeyedLock(),
             refused=self.refused,
+            limiter=Limiter(quotas or Quotas(), client, clock),
             calls=meter.calls(ACTIONS) if meter is not None else None,
         )
         gate = Gate(verifier, settings.sign_in, rights_of, settings.accounts)

@@ -1,7 +1,8 @@
-"""Who may sign in, and who was turned away.
+"""Who may sign in, who was turned away, and what may be used.
 
 - `identity`: users, keys and policies of the store's records, joined with `auth`
 - `rights_watch`: a right that is withdrawn reaches who is connected
+- `limit_records`: limits that were set at run time, joined with those of the settings
 - `will_rights`: whether a will that is due may still be published
 - `certificates`: the certificate that this process shows
 - `tls_failures`: TLS handshakes that come to nothing: counted and logged

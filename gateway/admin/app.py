@@ -20,6 +20,7 @@ from gateway.admin.http.callers import for_operators, ruled
 from gateway.admin.http.errors import http_error, internal_error, kernel_or_auth_error
 from gateway.admin.http.guard import METRICS_PATH, Guard
 from gateway.admin.resources.cluster import Admission, ClusterRoutes, FeatureRoutes
+from gateway.admin.resources.limits import LimitRoutes
 from gateway.admin.resources.messages import MessageRoutes
 from gateway.admin.resources.metering import MeteringRoutes
 from gateway.admin.resources.routers import RouterRoutes
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from adapters.base import Adapter, Declaration
     from auth.private_files.tokens import AdminToken
     from gateway.access.identity import Identity
+    from gateway.access.limit_records import LimitRecords
     from gateway.admin.resources.declared_shapes import DeclaredShapes
     from gateway.admin.resources.principals import Principals
     from gateway.config.schema import Listener, Tenant
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.cluster.local_features import LocalFeatures
     from kernel.common.ports import Clock
+    from kernel.quotas.accounts import Quotas
 
 API_PATH = "/api/v1"
 
@@ -91,6 +94,8 @@ class AdminParts:
     """As the settings name them."""
     shapes: DeclaredShapes
     """What the adapters have to say of topics and groups."""
+    limits: LimitRecords
+    quotas: Quotas
     declared: Mapping[str, Declaration]
     """All adapters that the settings name, by protocol."""
     metering: NodeMetering | None = None
@@ -126,6 +131,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
             ).routes(),
             *SessionRoutes(parts.client, tenants, parts.declared).routes(),
             *PrincipalRoutes(parts.principals, tenants).routes(),
+            *LimitRoutes(parts.limits, parts.quotas).routes(),
             *MeteringRoutes(parts.metering).routes(),
             *(FeatureRoutes(parts.features).routes() if parts.features is not None else ()),
             *(

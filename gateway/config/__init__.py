@@ -9,6 +9,7 @@
 - `check`: rules that no single value shows
 - `declared`: what the adapters that the settings name say of themselves (docs/adapter.md)
 - `cluster_settings`: who the peers are, what the secret is, which rules hold
+- `limits`: what tenants, users, topics and listeners may use
 - `tenants`: what each protocol calls a tenant
 - `exposure`: what other machines could read or do without signing in
 """

@@ -14,6 +14,7 @@ from auth.users.development import is_loopback
 from gateway.config.cluster_settings import cluster_findings
 from gateway.config.declared import look
 from gateway.config.exposure import exposure_findings
+from gateway.config.limits import limits_findings
 from gateway.config.path import SECTIONS, Path, Problem, spell
 from gateway.config.tenants import tenant_findings
 
@@ -62,6 +63,7 @@ def find_problems(
         *_declared_findings(settings, declared),
         *exposure_findings(settings),
         *cluster_findings(settings, declared, changed),
+        *limits_findings(settings),
         *tenant_findings(settings.tenants, declared, changed),
         *_unserved_findings(changed),
     ]

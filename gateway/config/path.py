@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 DEFAULT = "default"
 """The origin of every value that nobody changed."""
 
-SECTIONS = ("node", "tenants", "names", "protocols")
+SECTIONS = ("node", "tenants", "limits", "names", "protocols")
 """The top-level keys; any other first key of a path is taken for a protocol's name."""
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from msgspec import Meta, Struct
 
 from kernel.common.limits import DATA_GROUPS_MAX
+from kernel.quotas.rates import LIMIT_MAX
 
 if TYPE_CHECKING:
     from gateway.config.path import Path
@@ -225,6 +226,43 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     known_as: dict[str, str] = {}
 
 
+Allowed = Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None
+"""A limit; null: there is none."""
+
+
+class TopicLimits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of a topic, each a second."""
+
+    published_messages: Allowed = None
+    published_bytes: Allowed = None
+    delivered_messages: Allowed = None
+    delivered_bytes: Allowed = None
+
+
+class ClientLimits(TopicLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of a user or a listener, each a second but for the last two."""
+
+    requests: Allowed = None
+    connections: Allowed = None
+    message_bytes: Allowed = None
+
+
+class TenantLimits(ClientLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of a tenant."""
+
+    topics: Allowed = None
+    groups: Allowed = None
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What may be used, by whom (gateway/config/limits.py)."""
+
+    tenants: dict[str, TenantLimits] = {}
+    users: dict[str, ClientLimits] = {}
+    topics: dict[str, TopicLimits] = {}
+    listeners: dict[str, ClientLimits] = {}
+
+
 class NamesSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How names join the protocols: aliases of topics, and who takes part in the topic tree."""
 
@@ -237,6 +275,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     node: Node
     tenants: dict[str, Tenant]
+    limits: Limits
     names: NamesSettings
     protocols: dict[str, Protocol]
 

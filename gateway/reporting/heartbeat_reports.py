@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from adapters.base import Adapter
     from adapters.moving import ConsumersByKey
     from gateway.config.schema import Settings
+    from gateway.reporting.limit_reports import LimitReports
     from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.common.ports import Clock
     from kernel.remote.client import ClusterClient
@@ -71,8 +72,10 @@ class HeartbeatReporter:
         adapters: Sequence[Adapter],
         cluster_admin: ClusterAdmin,
         clock: Clock,
+        limits: LimitReports | None = None,
     ) -> None:
         """`name`: of the gateway, the same after a restart; `process`: of this process alone."""
+        self._limits = limits
         self._name = name
         self._process = process
         self._label = host_label(settings.node.cluster)
@@ -119,8 +122,12 @@ class HeartbeatReporter:
             if self.problem != error.message:
                 _log.warning("the manager was not told of this gateway", reason=error.message)
             self.problem = error.message
+            if self._limits is not None:
+                self._limits.missed()
             return
         self.problem = ""
+        if self._limits is not None:
+            self._limits.granted(orders)
         self._carry_out(orders)
 
     def report(self) -> HeartbeatReport:
@@ -150,6 +157,7 @@ class HeartbeatReporter:
                 for name, each in figures.items()
                 for who, times in each.staying.items()
             ][:STAYING_MAX],
+            limits=self._limits.uses() if self._limits is not None else [],
         )
 
     def _look_at_traffic(self) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.common.ports import Clock, Random
+    from kernel.quotas.accounts import Quotas
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Builder:
     tls_failures: TlsFailures
     memory: GatewayMemory
     """What clients of all protocols together may make this process hold."""
+    quotas: Quotas
+    """What tenants, users, topics and listeners may use."""
     tenants: Mapping[str, Tenant]
     """As the settings name them."""
     metering: NodeMetering | None = None
@@ -57,6 +60,7 @@ class Builder:
                 clock=self.clock,
                 random=self.random,
                 memory=self.memory,
+                quotas=self.quotas,
                 tenant_names=names_in(self.tenants, declared.name),
                 meter=None if metering is None else metering.traffic(declared),
                 version=gateway.__version__,

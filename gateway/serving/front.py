@@ -21,6 +21,7 @@ from auth.users.development import ReachableListener as Reachable
 from auth.users.development import development_principals, startup_check
 from gateway.access.certificates import certificate_of
 from gateway.access.identity import Identity, UserRecords
+from gateway.access.limit_records import LimitRecords
 from gateway.access.rights_watch import RightsWatch
 from gateway.access.tls_failures import TlsFailures
 from gateway.admin.app import AdminParts, build_app
@@ -28,8 +29,10 @@ from gateway.admin.metrics.process_metrics import NodeCollector
 from gateway.admin.resources.declared_shapes import DeclaredShapes
 from gateway.admin.resources.principals import Principals
 from gateway.config.declared import declared_in, register_readers
+from gateway.config.limits import quotas_of
 from gateway.process.running import StartRefused
 from gateway.serving.builders import Builder
+from kernel.quotas.accounts import Quotas
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -81,6 +84,9 @@ class Front:
         self.memory = GatewayMemory(
             clock, memory.unfinished_input_bytes, memory.unread_output_bytes
         )
+        seeds = quotas_of(settings.limits)
+        self.quotas = Quotas(seeds)
+        self._limits = LimitRecords(seeds, self.quotas, clock)
 
     async def identify(self, command: str) -> None:
         """Learn who may sign in; make the first administrator, if the environment names one.
@@ -88,6 +94,7 @@ class Front:
         `command`: as typed, for the answer to whoever must make one first. Raises StartRefused.
         """
         self._identity.follow(self._client)
+        self._limits.follow(self._client)
         users = self._identity.store.user_count()
         refusal = startup_check(self._reachable, users, os.environ, command)
         if refusal is not None:
@@ -107,6 +114,7 @@ class Front:
             client_authority=_path(self._settings.node.tls.client_authority),
             tls_failures=self.tls_failures,
             memory=self.memory,
+            quotas=self.quotas,
             tenants=self._settings.tenants,
             metering=metering,
         )
@@ -145,6 +153,8 @@ class Front:
             health=health,
             clock=self._clock,
             tenants=self._settings.tenants,
+            limits=self._limits,
+            quotas=self.quotas,
             declared=self._declared,
             metering=metering,
             cluster_admin=cluster_admin,
@@ -175,7 +185,7 @@ class Front:
     def collector(self, below: Collector, metering: NodeMetering | None) -> NodeCollector:
         """The figures of this process; `below`: those of the store, or of the way to the stores."""
         return NodeCollector(
-            below, self.adapters, metering, self.tls_failures, self.logins, self.memory
+            below, self.adapters, metering, self.tls_failures, self.logins, self.memory, self.quotas
         )
 
     async def drain(self) -> None:

@@ -35,6 +35,7 @@ from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
 from gateway.process.running import GATEWAY_FILE, StartRefused, command_typed, understands
 from gateway.reporting.heartbeat_reports import HeartbeatReporter
+from gateway.reporting.limit_reports import LimitReports
 from gateway.reporting.node_metering import NodeMetering
 from gateway.serving.front import DRAIN_SECONDS, Front
 from gateway.serving.greeting import greeting
@@ -171,6 +172,7 @@ class GatewayNode(ServingNode):
             adapters=front.adapters,
             cluster_admin=cluster_admin,
             clock=self._clock,
+            limits=LimitReports(front.quotas, self._clock),
         )
         self._reporting = tasks.create_task(self._heartbeat_reporter.run())
         figures = GatewayFigures(client.leaders, client, self._heartbeat_reporter, self._meeting)

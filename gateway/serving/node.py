@@ -83,6 +83,7 @@ class Node(ServingNode):
         front = Front(self._settings, self._data, local.client, self._clock, self._random)
         self._front = front
         await front.identify(command_typed())
+        local.client.limit_definitions(front.quotas.of_tenant)
         wills.follow(front.users)
         metering = await self._meter(local)
         await front.serve(metering)

@@ -23,6 +23,7 @@ import gateway
 from auth.errors import AuthCode, AuthError
 from auth.private_files.tokens import open_admin_token
 from gateway.access.identity import UserRecords
+from gateway.access.limit_records import LimitRecords
 from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway
 from gateway.access.will_rights import WillRights
@@ -40,6 +41,7 @@ from gateway.config.cluster_settings import (
 )
 from gateway.config.declared import declared_in, register_readers
 from gateway.config.exposure import warn_of_exposures
+from gateway.config.limits import quotas_of
 from gateway.process.data_lock import lock_data_directory
 from gateway.process.running import (
     StartRefused,
@@ -58,6 +60,7 @@ from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home, write_home
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.format.meta import ensure_meta, read_meta
+from kernel.quotas.accounts import Quotas
 from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.serving import join_peer_stores, serve_gateways
 from kernel.rpc.handshake import VERSIONS, Hello
@@ -142,6 +145,11 @@ class StoreNode(ServingNode):
         users = UserRecords(_sealed)
         users.follow(local.client)
         wills.follow(users)
+        seeds = quotas_of(self._settings.limits)
+        quotas = Quotas(seeds)
+        LimitRecords(seeds, quotas, self._clock).follow(local.client)
+        # What a gateway's settings say of topics is not known here.
+        local.client.limit_definitions(quotas.of_tenant)
         remote.start()
         manager = Manager(
             local.store, local.client, links, remote, roster, cluster_service, facts, disk

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ..common.errors import KernelError
-from ..common.ids import Offset, QueueId
+from ..common.ids import Offset, QueueId, TopicId
 
 
 class Destinations(Protocol):
@@ -54,6 +54,11 @@ class PublishBatch(Protocol):
     @property
     def size_bytes(self) -> int:
         """Their bytes, headers included."""
+
+    def by_topic(self) -> Mapping[TopicId, tuple[int, int]]:
+        """Messages and bytes, without headers, for each topic that they are for: once all of them
+        have been added, and before they are submitted. Copies count for each topic.
+        """
 
     def place(self, position: int) -> tuple[QueueId, Offset] | None:
         """After completion: queue and offset of a message (of its first destination); None if it

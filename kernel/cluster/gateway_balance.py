@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..common.errors import Code, KernelError
+from .limit_shares import LimitTable
 from .messages import (
     TASKS_MAX,
     UNLIKE_MAX,
@@ -155,10 +156,12 @@ class Gateways:
         self._traffic_max = traffic_max
         self._hot_messages = hot_messages
         self._known: dict[str, _Gateway] = {}
+        self._limits = LimitTable()
 
     def clear(self) -> None:
         """Another store leads group 0: it is told, not this one."""
         self._known.clear()
+        self._limits.clear()
 
     # --- What gateways say ------------------------------------------------------------------
 
@@ -195,12 +198,15 @@ class Gateways:
             [each.told.process for each in others],
             heapq.nsmallest(UNLIKE_MAX, unlike),
             len(unlike),
+            self._limits.take(told.name, told.limits, now_ms),
+            len(self._known),
         )
 
     def _forget(self, now_ms: int) -> None:
         for name, each in list(self._known.items()):
             if now_ms - each.heard_ms > SILENT_MS:
                 del self._known[name]
+                self._limits.forget(name)
 
     def _unlike(self, told: HeartbeatReport) -> list[str]:
         """Names of the gateways that have told other settings."""

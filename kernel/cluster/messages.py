@@ -36,6 +36,9 @@ TASKS_MAX = 256
 STAYING_MAX = 32
 """Clients that come straight back: a few of each kind are named."""
 CLIENT_NAME_LENGTH_MAX = 128
+LIMITS_TOLD_MAX = 512
+"""Limits of which a gateway tells what it uses: those that are nearest to being used up. Of others
+it may use as much as any other gateway, so that no limit is exceeded because of that."""
 UNLIKE_MAX = 16
 """Gateways of other settings that are named: whoever has more of them begins with these."""
 
@@ -216,6 +219,36 @@ class Staying(msgspec.Struct, frozen=True, array_like=True):
     """How often it did."""
 
 
+class LimitUse(msgspec.Struct, frozen=True, array_like=True):
+    """What one gateway uses of a limit (`limit_shares`)."""
+
+    scope: Short
+    tenant: Text
+    name: Text
+    kind: Short
+    wanted: Annotated[float, Meta(ge=0.0, le=1.0)]
+    """Of a limit a second: which part of it."""
+    held: Count = 0
+    """Of a limit that is a number: how many there are."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Which limit it is."""
+        return self.scope, self.tenant, self.name, self.kind
+
+
+class LimitShare(msgspec.Struct, frozen=True, array_like=True):
+    """What one gateway may use of a limit."""
+
+    scope: Short
+    tenant: Text
+    name: Text
+    kind: Short
+    share: Annotated[float, Meta(gt=0.0, le=1.0)]
+    elsewhere: Count = 0
+    """How many there are at other gateways."""
+
+
 class HeartbeatReport(msgspec.Struct, frozen=True, array_like=True):
     """A gateway is there, and tells whom it serves. Answer: `Orders`."""
 
@@ -240,6 +273,8 @@ class HeartbeatReport(msgspec.Struct, frozen=True, array_like=True):
     """
     staying: Annotated[list[Staying], Meta(max_length=STAYING_MAX)] = []
     """Some of the clients that come straight back."""
+    limits: Annotated[list[LimitUse], Meta(max_length=LIMITS_TOLD_MAX)] = []
+    """What it uses of limits."""
 
 
 class ConsumingReport(msgspec.Struct, frozen=True, array_like=True):
@@ -278,6 +313,10 @@ class Orders(msgspec.Struct, frozen=True, array_like=True):
     """Gateways whose settings are not this one's: the first UNLIKE_MAX of them by name."""
     unlike_count: Count = 0
     """How many there are."""
+    shares: list[LimitShare] = []
+    """What it may use of the limits that it has told of; and numbers that others hold."""
+    gateways: Count = 0
+    """How many report, itself among them; 0: an older manager, which grants nothing."""
 
 
 class Drain(msgspec.Struct, frozen=True, array_like=True):

@@ -23,6 +23,10 @@ class ByName(MutableMapping[tuple[str, str], T], Generic[T]):
         """Everything that one tenant has."""
         return iter(self._tenants.get(tenant, {}).values())
 
+    def count(self, tenant: str) -> int:
+        """How many things one tenant has."""
+        return len(self._tenants.get(tenant, ()))
+
     def everything(self) -> Iterator[T]:
         """What all of them have: `values`, fast."""
         return (each for names in self._tenants.values() for each in names.values())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -32,12 +32,15 @@ from ..broker.group_state.state import GroupState
 from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import QueueId, RaftGroup, TopicId, home_of, queue_id
+from ..quotas.rates import Rates
 from ..requests.leader import Done, Identity, Leader
 from ..requests.peer_stores import Kind
 from ..requests.proposer import Proposer
 from ..routing.topology import Topology
 from . import definition_checks as checks
 from .clearing import Touched
+
+_NO_LIMITS = Rates()
 
 
 @dataclass(slots=True)
@@ -59,6 +62,8 @@ class Definer(ABC):
     def __init__(self, topology: Topology, proposer: Proposer) -> None:
         self._topology = topology
         self._proposer = proposer
+        self.allowed: Callable[[str], Rates] = lambda _tenant: _NO_LIMITS
+        """How many topics and groups a tenant may have."""
 
     # --- What differs -----------------------------------------------------------------------
 
@@ -149,6 +154,9 @@ class Definer(ABC):
         options = change.options
         known = self._topology.topics.get((change.tenant, change.name))
         checks.check_topic(change, known)
+        if options.durable and not change.reserved_name:
+            own = self._topology.topics
+            checks.check_room(change, known, self.allowed(change.tenant), own)
         if known is not None:
             ident, home = known.id, home_of(known.id)
             groups: Sequence[RaftGroup] = [ref.group for ref in known.queues]

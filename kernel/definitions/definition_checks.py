@@ -9,6 +9,8 @@ from ..api.model import TOPICS_ROUTER, RouterOptions, TopicInfo, TopicKind, Topi
 from ..common.errors import Code, KernelError
 from ..common.ids import QUEUES_PER_TOPIC_MAX
 from ..common.limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, RESERVED_PREFIXES, UNUSED_MS_MIN
+from ..common.names import ByName
+from ..quotas.rates import Rates
 
 
 def check_name(tenant: str, name: str) -> None:
@@ -43,6 +45,28 @@ def check_topic(change: PutTopic, known: TopicInfo | None) -> None:
             Code.ALREADY_EXISTS,
             f"topic {change.name} exists with another kind, durability or number of queues",
         )
+
+
+def check_room(
+    change: PutTopic, known: TopicInfo | None, allowed: Rates, topics: ByName[TopicInfo]
+) -> None:
+    """LIMIT_EXCEEDED for a topic or a group that its tenant may not have any more. What there is
+    stays, and may change; others that are just being made elsewhere are not counted.
+    """
+    if (
+        allowed.topics is not None
+        and known is None
+        and topics.count(change.tenant) >= allowed.topics
+    ):
+        message = f"the tenant has {allowed.topics} topics, and may have no more"
+        raise KernelError(Code.LIMIT_EXCEEDED, message)
+    new = change.groups.keys() - (known.groups.keys() if known is not None else ())
+    if allowed.groups is None or not new:
+        return
+    groups = sum(len(each.groups) for each in topics.of(change.tenant))
+    if groups + len(new) > allowed.groups:
+        message = f"the tenant may have {allowed.groups} groups, and has {groups}"
+        raise KernelError(Code.LIMIT_EXCEEDED, message)
 
 
 def check_router(change: PutRouter, known: RouterOptions | None) -> None:

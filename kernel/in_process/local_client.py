@@ -9,7 +9,7 @@ on entries that are fdatasynced; transient topics answer from memory, in a later
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import cast
 
 from ..api.changes import name_of
@@ -60,6 +60,7 @@ from ..definitions.clearing import Touched
 from ..definitions.definer import Asked
 from ..leader_tasks.leader_tasks import LeaderTasks
 from ..leader_tasks.mover import Mover
+from ..quotas.rates import Rates
 from ..requests.leader import NO_IDENTITY, Done, Holder, Identity, Leader
 from ..requests.peer_stores import Gone, PeerStores
 from ..requests.proposer import propose_to
@@ -196,6 +197,10 @@ class LocalClient(BaseClient):
         if self.send is None or group >= MEMORY_FIRST:
             return self.leader_of(group)
         return None
+
+    def limit_definitions(self, allowed: Callable[[str], Rates]) -> None:
+        """`allowed`: how many topics and groups a tenant may have."""
+        self.administrator.allowed = allowed
 
     def leader_of(self, group: RaftGroup) -> Leader:
         """The leader of a group, in this store unless another one leads, or in a gateway."""

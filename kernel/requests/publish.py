@@ -26,7 +26,7 @@ from ..api.refusals import FULL, TOO_MANY_RETAINED, too_large_for
 from ..broker.index.features import COPY, LARGE, features_of
 from ..broker.machine import Placed
 from ..common.errors import Code, KernelError
-from ..common.ids import MEMORY_FIRST, Offset, QueueId, RaftGroup
+from ..common.ids import MEMORY_FIRST, Offset, QueueId, RaftGroup, TopicId, topic_of
 from ..routing.destinations import Forwarder, Found, named
 from ..routing.watches import LocalWatch
 from .publish_part import RUN_SLOTS_MAX, BatchPart, grows, refer
@@ -116,6 +116,18 @@ class ProducerBatch:
     def size_bytes(self) -> int:
         """Their bytes."""
         return self._size_bytes + sum(self._sizes)
+
+    def by_topic(self) -> dict[TopicId, tuple[int, int]]:
+        """Messages and bytes for each topic (see `client.PublishBatch.by_topic`)."""
+        self._end_stretch()
+        found: dict[TopicId, tuple[int, int]] = {}
+        for part in self._parts.values():
+            for queue, slot, count, _ in part.runs:
+                topic = topic_of(QueueId(queue))
+                messages, size = found.get(topic, (0, 0))
+                size += sum(part.lengths[slot : slot + count]) - count * HEADER_BYTES
+                found[topic] = messages + count, size
+        return found
 
     def close(self) -> Sequence[BatchPart]:
         """What goes to each Raft group. Nothing is added any more."""

@@ -45,6 +45,7 @@ DECIDED = {
     "metrics": NODE,
     "health": NODE,
     "metering": NODE,
+    "limits": NODE,
     "cluster": NODE,
     "tenants": SOME,
     "topics": TENANT,
@@ -205,6 +206,8 @@ class Api:
             "token": Token(),
             "clock": Clock(),
             "cluster_admin": Nothing(),
+            "limits": Nothing(),
+            "quotas": Nothing(),
         }
         self.listener = Listener(host="192.0.2.1", port=1)
         self.health = HealthRoutes(list, Figures())

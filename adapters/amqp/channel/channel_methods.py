@@ -83,6 +83,7 @@ class ChannelMethods:
         self._committer = Committer(environment, caller, publisher, consumers)
         self._counters = environment.counters
         self._room = publisher.transactions
+        self._charging = publisher.charging
         self._port = port
 
     # --- Channel ----------------------------------------------------------------------------
@@ -208,6 +209,7 @@ class ChannelMethods:
             raise AmqpError(NOT_IMPLEMENTED, "x-stream-offset is not served")
         timeout_ms = consumer_timeout_ms(method.arguments, topic)
         link = ChannelLink(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
+        link.topic_id = topic.id
         link.tells_attempt = is_quorum(topic)
         link.consumer = await self._attach(link, topic, priority, is_exclusive=method.exclusive)
         if not is_reply_address(queue):
@@ -302,6 +304,9 @@ class ChannelMethods:
             self._client.settle(holder, Settlement.ACK, (offset,))
         else:
             channel.unacked[channel.next_tag] = (holder, offset)
+        limits = self._consumers.got(topic.id, len(deliveries.slots[0]))
+        if limits is not None:
+            self._charging.waits_for(limits)
         self._consumers.get_ok(
             channel, queue, deliveries, received.ready, tells_attempt=is_quorum(topic)
         )

@@ -41,6 +41,7 @@ from adapters.amqp.codec.spec import BasicCancel
 from adapters.amqp.messages.stored import ROUTE_LENGTH_BYTES
 from adapters.amqp.messages.translation import view
 from adapters.amqp.origin import ORIGIN_BYTE
+from adapters.limiting import Delivering
 from kernel.api.client import Settlement
 from kernel.api.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
 from kernel.api.model import Reason
@@ -50,9 +51,11 @@ from metering.counters import measure_slots, units_4k
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from adapters.amqp.caller import Caller
     from adapters.amqp.channel.open_channel import Channel
     from adapters.amqp.environment import AmqpHost, Environment
     from kernel.api.client import Consumer, Deliveries
+    from kernel.common.ids import TopicId
 
 _DELIVER_KEY: Final = CLASS_BASIC << 16 | 60
 _METHOD_START: Final = struct.Struct(">BHII").pack
@@ -83,8 +86,13 @@ _MANY: Final = 8
 class Consumers:
     """The receiving side of one connection. `kernel.api.client.ConsumerSink` and `SettleSink`."""
 
-    def __init__(self, environment: Environment, host: AmqpHost, frame_max: int) -> None:
+    def __init__(
+        self, environment: Environment, host: AmqpHost, caller: Caller, frame_max: int
+    ) -> None:
         self._environment = environment
+        self._limits = Delivering(environment.limiter, caller.account)
+        self._limited: dict[ChannelLink, None] = {}
+        """Links that get nothing until less is owed."""
         self._client = environment.client
         self._counters = environment.counters
         self._host = host
@@ -158,7 +166,20 @@ class Consumers:
         self._counters.delivered += count
         if link.counter is not None:
             link.counter.count(count, size, units)
+        if self._limits.account.limits_delivery:
+            self._limits.delivered(count, size)
+            self._limits.of_topic(link.topic_id, count, size)
+            self._thirsty[link] = None
         self._host.write_soon()
+
+    def got(self, topic: TopicId, slot_bytes: int) -> Delivering | None:
+        """A message is the answer to basic.get: what the next one waits for."""
+        limits = self._limits
+        if not limits.account.limits_delivery:
+            return None
+        limits.delivered(1, slot_bytes - HEADER_BYTES)
+        limits.of_topic(topic, 1, slot_bytes - HEADER_BYTES)
+        return limits
 
     def _deliver_odd(self, link: ChannelLink, slot: bytes, attempt: int, tag: int) -> ChannelShape:
         """A message unlike the last one of its link; the shape of those that are like it."""
@@ -268,10 +289,32 @@ class Consumers:
             consumer = link.consumer
             if consumer is None:
                 continue
-            more = link.room(is_writing_paused=paused) - link.credit
+            room = link.room(is_writing_paused=paused)
+            if room and self._limits.account.limits_delivery:
+                room = self._within_limits(link, room, len(links))
+            more = room - link.credit
             if more:
                 link.credit += more
                 consumer.grant(more)
+
+    def _within_limits(self, link: ChannelLink, room: int, links: int) -> int:
+        """How much of its credit a link may have by the limits; without any it waits."""
+        allowed = self._limits.room(link.topic_id, link.size_estimate)
+        if allowed is None:
+            return room
+        if allowed > 0:
+            return min(room, max(allowed // links, 1))
+        if not self._limited:
+            self._limits.held(link.topic_id)
+            self._host.deliver_later(self._limits.delay_ms())
+        self._limited[link] = None
+        return 0
+
+    def deliver_again(self) -> None:
+        """Less is owed than when links had to wait."""
+        self._thirsty.update(self._limited)
+        self._limited.clear()
+        self._host.write_soon()
 
     def writing_paused(self, channels: Iterable[Channel], *, is_paused: bool) -> None:
         """The peer does not read, or reads again."""

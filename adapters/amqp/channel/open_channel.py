@@ -23,6 +23,7 @@ from adapters.amqp.limits import (
     DELIVERY_BYTES_WINDOW,
     PREFETCH_UNLIMITED,
 )
+from kernel.common.ids import TopicId
 
 if TYPE_CHECKING:
     from adapters.amqp.channel.assembly import Assembly
@@ -45,6 +46,8 @@ class ChannelPort(Protocol):
     def close_channel(self, channel: Channel) -> None:
         """Forget a channel: its consumers end, what it has unacknowledged is given back."""
 
+
+NO_TOPIC: Final = TopicId(0)
 
 _OPEN: Final = ChannelState.OPEN
 """A name looked up once: a member of an Enum costs 0.12 us each time it is named."""
@@ -191,6 +194,7 @@ class ChannelLink:
         "tag_bytes",
         "tells_attempt",
         "topic",
+        "topic_id",
         "unacked",
     )
 
@@ -210,6 +214,8 @@ class ChannelLink:
         """Of the message delivered last."""
         self.size_estimate = DELIVERY_BYTES_FIRST_GUESS
         self.consumer: Consumer | None = None
+        self.topic_id = NO_TOPIC
+        """Of the queue, as limits know it."""
         self.topic: TopicInfo | None = None
         """Of the queue, if consuming it takes a right."""
         self.counter: DeliveryCounter | None = None

@@ -50,6 +50,7 @@ from adapters.amqp.limits import (
 )
 from adapters.amqp.messages.stamps import HEADER, Stamp
 from adapters.chunks import keep_chunk
+from adapters.limiting import Charging
 from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import KernelError, NotLoaded
 
@@ -89,9 +90,12 @@ class ChannelPublisher:
         frame_max: int,
     ) -> None:
         self._client = environment.client
+        self.charging = Charging(environment.limiter, caller.account)
         self._counters = environment.counters
         self._stamps = environment.stamps
-        self._body_bytes_max = environment.settings.body_bytes_max
+        self._account_bytes_max: int | None = None
+        self._body_bytes_most = environment.settings.body_bytes_max
+        self._body_bytes_max = self._body_bytes_most
         self._host = host
         self._session = caller.session
         self._sink = sink
@@ -117,6 +121,14 @@ class ChannelPublisher:
         """A socket read is about to be parsed."""
         self.targets.refresh()
         self._wall_ms = self._host.wall_ms()
+        if self.charging.account.message_bytes_max != self._account_bytes_max:
+            self._limit_messages(self.charging.account.message_bytes_max)
+
+    def _limit_messages(self, most: int | None) -> None:
+        """The largest message is another one now; what is known of heads was by the former one."""
+        self._account_bytes_max = most
+        self._body_bytes_max = min(self._body_bytes_most, most or self._body_bytes_most)
+        self.targets.heads.clear()
 
     # --- The fast way -----------------------------------------------------------------------
 
@@ -358,6 +370,8 @@ class ChannelPublisher:
         if class_id != CLASS_BASIC:
             raise AmqpError(FRAME_ERROR, f"a header frame of class {class_id} behind basic.publish")
         if body_bytes > self._body_bytes_max:
+            if body_bytes <= self._body_bytes_most:
+                self.charging.account.refused(self.charging.account.too_large)
             raise AmqpError(
                 PRECONDITION_FAILED,
                 f"message size {body_bytes} is larger than configured max size "
@@ -433,6 +447,8 @@ class ChannelPublisher:
                 native = message.target.prefix + message.block
                 self._store(channel, to, native, message.stamp, message.body)
         batch, self._batch = self._batch, None
+        if batch is not None:
+            self.charging.published(batch)
         return batch
 
     def committed(
@@ -467,6 +483,7 @@ class ChannelPublisher:
         self.bytes_in_flight += batch.size_bytes
         if self.bytes_in_flight > PUBLISH_BYTES_PAUSE:
             self._host.hold_reading("publishing")
+        self.charging.published(batch)
         self._client.submit(batch)
 
     def published(self, batch: PublishBatch) -> None:

@@ -57,8 +57,15 @@ class FrameSink(Protocol):
     def load(self, number: int, payload: bytes) -> None:
         """Taking a frame raised NotLoaded: load what it names, and `resume` the reader."""
 
-    def begin_read(self) -> None:
-        """Frames of one socket read follow."""
+    def begin_read(self, size: int) -> int:
+        """Frames of one socket read of that size follow: how many bytes may be taken before
+        `piece_taken` is called; 0: all of them.
+        """
+
+    def piece_taken(self, left: int) -> int:
+        """A piece was taken: how many of those that are left may be, as above. May call
+        `Reader.pause`.
+        """
 
     def end_read(self) -> None:
         """All of them were taken."""
@@ -77,6 +84,9 @@ class Reader:
         self.consumers: Consumers | None = None
         self._has_header = False
         self._is_stopped = False
+        """Whether frames are held back, for either of the following reasons."""
+        self._is_awaiting = False
+        self._is_paused = False
         self._is_ended = False
         self._held: list[bytes] = []
         self.held_bytes = 0
@@ -88,11 +98,31 @@ class Reader:
 
     def stop(self) -> None:
         """Take no frame behind the present one until `resume`."""
-        self._is_stopped = True
+        self._is_stopped = self._is_awaiting = True
 
     def resume(self) -> None:
         """Go on with what was held."""
-        self._is_stopped = False
+        self._is_awaiting = False
+        self._go_on()
+
+    def pause(self) -> None:
+        """Take no frame behind the present one until `unpause`: a limit is exceeded."""
+        self._is_stopped = self._is_paused = True
+
+    def unpause(self) -> None:
+        """Go on with what was held."""
+        self._is_paused = False
+        self._go_on()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `unpause` is waited for."""
+        return self._is_paused
+
+    def _go_on(self) -> None:
+        self._is_stopped = self._is_awaiting or self._is_paused
+        if self._is_stopped:
+            return
         self._host.release_reading(HOLD)
         if self._held:
             self._parse(self._take_held())
@@ -148,8 +178,8 @@ class Reader:
             at = self._take_header(data)
             if not self._has_header:
                 return
-        self._sink.begin_read()
-        at = self._take_frames(data, at)
+        piece = self._sink.begin_read(len(data) - at)
+        at = self._take_pieces(data, at, piece) if piece else self._take_frames(data, at, len(data))
         if at < len(data) and not self._is_ended:
             rest = data[at:]
             self._held.append(rest)
@@ -174,9 +204,23 @@ class Reader:
             self._sink.take_header(is_amqp=True)
         return size
 
-    def _take_frames(self, data: bytes, at: int) -> int:
-        """Take whole frames; returns the offset behind the last one. A hot loop."""
+    def _take_pieces(self, data: bytes, at: int, piece: int) -> int:
+        """The same as `_take_frames`, a piece at a time, until that is enough for now."""
         end = len(data)
+        while at < end and not self._is_ended and not self._is_stopped:
+            stop = min(end, at + piece) if piece else end
+            before, at = at, self._take_frames(data, at, stop)
+            if at != before:
+                piece = self._sink.piece_taken(end - at)
+            elif stop == end:
+                break
+            else:
+                # No frame is whole in it.
+                piece *= 2
+        return at
+
+    def _take_frames(self, data: bytes, at: int, end: int) -> int:
+        """Take the whole frames up to `end`; returns the offset behind the last one. A hot loop."""
         channels = self._channels
         while end - at > HEAD_BYTES and not self._is_ended and not self._is_stopped:
             publisher = self.publisher

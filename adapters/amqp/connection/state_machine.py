@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from adapters.amqp.environment import AmqpHost, Environment
     from adapters.base import Rights
     from kernel.api.client import PublishBatch, Session
+    from kernel.quotas.account import Account
 
 _ENDED = (ConnectionState.CLOSING, ConnectionState.REFUSED, ConnectionState.GONE)
 
@@ -83,6 +84,8 @@ class Connection:
         """Why it is closing, for the operator."""
         self.channels: dict[int, Channel] = {}
         self.session: Session | None = None
+        self._counted_by: Account | None = None
+        """Which counts the connection."""
         self.rights: Rights | None = None
         self.caller: Caller | None = None
         self.reader = self._reader = Reader(host, self, self.channels)
@@ -108,15 +111,50 @@ class Connection:
         """The operation given to `AmqpHost.run` has ended: read on."""
         self._reader.resume()
 
-    def begin_read(self) -> None:
-        """Frames of one socket read follow."""
-        if self._publisher is not None:
-            self._publisher.begin_chunk()
+    def begin_read(self, size: int) -> int:
+        """Frames of one socket read follow: how much may be taken before the limits are asked."""
+        if self._publisher is None:
+            return 0
+        self._publisher.begin_chunk()
+        return self._publisher.charging.piece(size)
+
+    def piece_taken(self, left: int) -> int:
+        """The same, after a part of them: enough of it, and the rest waits."""
+        if self._publisher is None:
+            return 0
+        self._publisher.submit()
+        self._wait_for_limits()
+        return self._publisher.charging.piece(left)
+
+    def go_on(self) -> int:
+        """After a pause: go on with what was read, unless more is owed; for how long to wait."""
+        publisher = self._publisher
+        if publisher is None or self.state in _ENDED:
+            return 0
+        delay_ms = publisher.charging.owes_ms()
+        if not delay_ms:
+            self._reader.unpause()
+            # What was held back may be more than is allowed again.
+            delay_ms = publisher.charging.owes_ms() if self._reader.is_paused else 0
+        return delay_ms
+
+    def deliver_again(self) -> None:
+        """Consumers had to wait because of a limit: see whether they still have to."""
+        if self._consumers is not None and self.state not in _ENDED:
+            self._consumers.deliver_again()
+
+    def _wait_for_limits(self) -> None:
+        assert self._publisher is not None
+        delay_ms = self._publisher.charging.take_delay_ms()
+        if delay_ms:
+            self._reader.pause()
+            self._host.pause(delay_ms)
 
     def end_read(self) -> None:
         """Give the kernel what they brought; start what had to wait for that."""
         if self._publisher is not None:
             self._publisher.submit()
+            self._wait_for_limits()
             if self._publisher.has_published and not self._environment.client.accepting:
                 self.block()
         if self._consumers is not None:
@@ -206,6 +244,8 @@ class Connection:
         handler = getattr(where, step.handler)
         self._loads = 0
         if step.waits:
+            if self._publisher is not None:
+                self._publisher.charging.requested()
             is_answered = not getattr(method, "nowait", False)
             self._reader.stop()
             work = partial(handler, *leading, method)
@@ -327,11 +367,23 @@ class Connection:
                 f"access to vhost '{method.virtual_host}' refused for user "
                 f"'{rights.principal.name}'",
             )
+        account = environment.limiter.quotas.account(
+            tenant, rights.principal.name, self._host.listener_name
+        )
+        limit = account.connected()
+        if limit is not None:
+            account.refused(limit)
+            raise AmqpError(
+                NOT_ALLOWED,
+                f"access to vhost '{method.virtual_host}' refused for user "
+                f"'{rights.principal.name}': connection limit ({limit}) is reached",
+            )
+        self._counted_by = account
         self.session = environment.open_session(self._host, tenant, self.features.name)
-        caller = self.caller = Caller(tenant, method.virtual_host, rights, self.session)
+        caller = self.caller = Caller(tenant, method.virtual_host, rights, self.session, account)
         frame_max = self.agreement.frame_max
         publisher = ChannelPublisher(environment, self._host, caller, self, frame_max)
-        consumers = Consumers(environment, self._host, frame_max)
+        consumers = Consumers(environment, self._host, caller, frame_max)
         publisher.begin_chunk()
         self._methods = ChannelMethods(environment, caller, consumers, publisher, self)
         self._publisher = self._reader.publisher = publisher
@@ -427,6 +479,9 @@ class Connection:
         session, self.session = self.session, None
         if session is not None:
             session.close()
+        if self._counted_by is not None:
+            self._counted_by.disconnected()
+            self._counted_by = None
 
     def on_close(self, _method: spec.ConnectionClose) -> None:
         """The client goes."""

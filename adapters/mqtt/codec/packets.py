@@ -108,6 +108,25 @@ class PublishRun(msgspec.Struct):
     def __len__(self) -> int:
         return len(self.topics)
 
+    def only(self, kept: Sequence[int]) -> PublishRun:
+        """The packets at these positions: what a server that has taken the run apart needs of
+        them.
+        """
+        return PublishRun(
+            topics=[self.topics[each] for each in kept],
+            payloads=[self.payloads[each] for each in kept],
+            flags=[self.flags[each] for each in kept],
+            packet_ids=[self.packet_ids[each] for each in kept],
+            properties=[self.properties[each] for each in kept],
+            expiries={
+                place: self.expiries[each]
+                for place, each in enumerate(kept)
+                if each in self.expiries
+            },
+            exactly_once=self.exactly_once,
+            tokens=[self.tokens[each] for each in kept],
+        )
+
     def packet(self, index: int) -> Publish:
         """One packet of the run, with everything parsed; for tests and tools, not for speed."""
         flags = self.flags[index]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from adapters.base import Rights
+    from adapters.limiting import Delivering
     from adapters.mqtt.codec.encoder import PublishFrame
     from adapters.mqtt.environment import Environment
     from adapters.mqtt.host import MqttHost
@@ -68,6 +69,7 @@ class Inbox:
         "_recent",
         "_session",
         "counters",
+        "delivering",
         "filters",
         "publisher",
         "rights",
@@ -84,11 +86,14 @@ class Inbox:
         publisher: int,
         rights: Rights,
         traffic: TenantTraffic | None,
+        delivering: Delivering,
     ) -> None:
         self._env = env
         self._host = host
         self._session = session
         self.publisher = publisher
+        self.delivering = delivering
+        """What limits what it gets."""
         self.rights = rights
         self.tenant = rights.principal.tenant
         self.counters = env.figures.of(self.tenant).counters
@@ -113,7 +118,7 @@ class Inbox:
     def live(self, frame: PublishFrame, view: View, kind: FrameKind) -> None:
         """See `LiveReceiver.live`."""
         session, host, counters = self._session, self._host, self.counters
-        if self._backlog is not None or host.is_writing_paused:
+        if self._backlog is not None or host.holds_deliveries:
             self._keep(view, kind)
             return
         if session.uses_aliases and (session.credit > 0 or not view.qos_for(kind.qos)):
@@ -126,9 +131,18 @@ class Inbox:
             if sent is not _GONE:
                 counters.too_large += 1
         counters.delivered += 1
+        if self.delivering.account.limits_delivery:
+            self.charge(view.size_bytes)
         if self.traffic is not None:
             self.traffic.deliveries.count(view.qos_for(kind.qos), view.size_bytes)
         host.write_soon()
+
+    def charge(self, size_bytes: int) -> None:
+        """A message was sent, and something is limited: the next one may have to wait."""
+        self.delivering.delivered(1, size_bytes)
+        delay_ms = self.delivering.delay_ms()
+        if delay_ms:
+            self._host.hold_deliveries(delay_ms)
 
     def live_single(self, view: View, subscription: Subscribed) -> None:
         """See `LiveReceiver.live_single`."""
@@ -208,7 +222,7 @@ class Inbox:
 
     def figure(self, frame: PublishFrame) -> None:
         """Sends one of the server's figures, unless the client is behind."""
-        if self._backlog is None and not self._host.is_writing_paused:
+        if self._backlog is None and not self._host.holds_deliveries:
             self._session.try_frame(frame, LIVE_TOKEN)
             self._host.write_soon()
 
@@ -245,7 +259,7 @@ class Inbox:
             return
         session, host, counters = self._session, self._host, self.counters
         now_ms = self._env.clock.wall_ms()
-        while backlog and not host.is_writing_paused:
+        while backlog and not host.holds_deliveries:
             view, kind, is_retained = backlog[0]
             if not view.expired(now_ms):
                 waited_ms = max(0, now_ms - view.published_ms)
@@ -259,6 +273,8 @@ class Inbox:
                 if sent is not _GONE:
                     counters.too_large += 1
                 counters.delivered += 1
+                if self.delivering.account.limits_delivery:
+                    self.charge(view.size_bytes)
                 if self.traffic is not None:
                     self.traffic.deliveries.count(view.qos_for(kind.qos), view.size_bytes)
             backlog.popleft()

@@ -29,6 +29,8 @@ from adapters.mqtt.messages.views import View
 from adapters.mqtt.session.outbound import InFlight
 from adapters.mqtt.subscriptions.subscription import Subscribed
 from kernel.api.client import Settlement
+from kernel.api.message import HEADER_BYTES
+from kernel.common.ids import QueueId, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -220,6 +222,11 @@ class StoredDeliveries:
                     consumer, deliveries.queue, subscribed.consumer, self._counters_of(subscribed)
                 )
             )
+        delivering = self._inbox.delivering
+        if delivering.account.has_topics:
+            size = sum(map(len, deliveries.slots)) - HEADER_BYTES * len(deliveries.slots)
+            topic = topic_of(QueueId(deliveries.queue))
+            delivering.of_topic(topic, len(deliveries.slots), size)
         base = part + 1 << _PART_SHIFT
         attempts = deliveries.attempts
         ended: list[int] = []
@@ -299,7 +306,7 @@ class StoredDeliveries:
         return sum(item.view.size_bytes for item in self._waiting or ())
 
     def _must_wait(self, item: _Waiting) -> bool:
-        if self._host.is_writing_paused:
+        if self._host.holds_deliveries:
             return True
         return item.view.qos_for(item.kind.qos) > 0 and self._session.credit <= 0
 
@@ -313,6 +320,8 @@ class StoredDeliveries:
         if view.ttl_ms:
             waited_ms = max(0, self._env.clock.wall_ms() - view.published_ms)
         self._inbox.counters.delivered += 1
+        if self._inbox.delivering.account.limits_delivery:
+            self._inbox.charge(view.size_bytes)
         counters = self._parts[(token >> _PART_SHIFT) - 1].counters
         if counters is not None:
             counters.count(view.qos_for(kind.qos), view.size_bytes)
@@ -525,7 +534,7 @@ class StoredDeliveries:
 
     def _grant(self) -> None:
         self._granted_soon = False
-        if self._session.is_over or self._host.is_writing_paused:
+        if self._session.is_over or self._host.holds_deliveries:
             # `drain` comes again when the client reads.
             return
         owed, self._credit_due = self._credit_due, {}

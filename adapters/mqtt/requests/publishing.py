@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from adapters.mqtt.access.refusals import reason_of
-from adapters.mqtt.codec.packet_types import QOS_BITS, RETAIN_BIT
+from adapters.mqtt.codec.packet_types import MQTT_5, QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.delivery import notes
 from adapters.mqtt.delivery.system_topics import state_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from adapters.base import Rights
+    from adapters.limiting import Charging
     from adapters.mqtt.codec.packets import PublishRun
     from adapters.mqtt.environment import Environment
     from adapters.mqtt.host import MqttHost
@@ -81,6 +82,7 @@ class SessionPublisher:
     """The publishing half of one accepted connection. `kernel.api.client.PublishSink`."""
 
     __slots__ = (
+        "_charging",
         "_client_id",
         "_close",
         "_count",
@@ -111,6 +113,7 @@ class SessionPublisher:
         persistent: bool,
         client_id: str,
         close: Callable[[ConnectionClosed | None], None],
+        charging: Charging,
     ) -> None:
         """`close` is told of a connection that ended because a message was refused."""
         self._env = env
@@ -125,6 +128,7 @@ class SessionPublisher:
         self._publisher = publisher
         self._persistent = persistent
         self._client_id = client_id
+        self._charging = charging
         self._close = close
         # Packet identifier → number of QoS 2 messages that have a note.
         self._noted = notes.received_of(subscriber.notes) if persistent else {}
@@ -134,6 +138,8 @@ class SessionPublisher:
 
     def publish(self, run: PublishRun) -> None:
         """Submit the messages of one chunk. A hot loop."""
+        if self._charging.account.is_limited:
+            run = self._within_limits(run)
         env, session = self._env, self._session
         tree, known, tenant = env.tree, env.known, self._tenant
         allows = self._rights.allows
@@ -193,12 +199,73 @@ class SessionPublisher:
         if tokens:
             batch.tag = _Sent(tokens, unsure)
             self._counters.published += len(tokens)
+            self._charging.published(batch)
             env.client.submit(batch)
             env.live.publishes(self._host)
         if singles:
             self._note(singles)
         if refused:
             self._refuse(refused)
+
+    def _within_limits(self, run: PublishRun) -> PublishRun:
+        """What of a run may be published. What is far above a limit is refused if its client can
+        hear that, and dropped if it waits for no answer; what can only be delayed stays.
+        """
+        env, account = self._env, self._charging.account
+        now_ms = env.limiter.now_ms()
+        messages, size = account.room_until_refused(now_ms)
+        most = account.message_bytes_max
+        if most is not None and any(len(each) > most for each in run.payloads):
+            run = self._no_larger_than(most, run)
+        if (messages is None or len(run) <= messages) and (
+            size is None or sum(map(len, run.payloads)) <= size
+        ):
+            return run
+        hears = self._session.level == MQTT_5
+        kept: list[int] = []
+        refused: list[int] = []
+        dropped = used = 0
+        for index, flags in enumerate(run.flags):
+            is_over = (messages is not None and index >= messages) or (
+                size is not None and used >= size
+            )
+            used += len(run.payloads[index])
+            if not is_over:
+                kept.append(index)
+            elif not flags & QOS_BITS:
+                dropped += 1
+            elif hears and not self._noted.get(run.packet_ids[index]):
+                refused.append(run.tokens[index])
+            else:
+                kept.append(index)
+        if dropped:
+            account.dropped(account.slowest(now_ms), dropped)
+            self._counters.publish_refused += dropped
+        if refused:
+            account.refused(account.slowest(now_ms), len(refused))
+            self._refuse({int(ReasonCode.QUOTA_EXCEEDED): refused})
+        return run.only(kept)
+
+    def _no_larger_than(self, most: int, run: PublishRun) -> PublishRun:
+        """The messages of a run that are not too large; the others are refused, or dropped if
+        their client waits for no answer.
+        """
+        account = self._charging.account
+        kept, refused, dropped = [], [], 0
+        for index, body in enumerate(run.payloads):
+            if len(body) <= most:
+                kept.append(index)
+            elif run.flags[index] & QOS_BITS:
+                refused.append(run.tokens[index])
+            else:
+                dropped += 1
+        if dropped:
+            account.dropped(account.too_large, dropped)
+            self._counters.publish_refused += dropped
+        if refused:
+            account.refused(account.too_large, len(refused))
+            self._refuse({int(ReasonCode.QUOTA_EXCEEDED): refused})
+        return run.only(kept)
 
     def _unless_own(self, name: str, code: int) -> int:
         """The answer to what may not be published. A bridge tells that it is there, as no other
@@ -275,6 +342,7 @@ class SessionPublisher:
             batch.once(self._subscriber.number, single.sequence)
             batch.add(single.to, (single.head, single.body), len(single.head) + len(single.body))
             batch.tag = single
+            self._charging.published(batch)
             client.submit(batch)
         self._counters.published += len(singles)
 

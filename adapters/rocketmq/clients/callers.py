@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from auth.sign_in.mqv2 import MqV2Verifier
     from auth.users.records import AccessKey
     from kernel.api.model import TopicInfo
+    from kernel.quotas.account import Account
 
     from ..codec.stubs import Resource
     from ..settings import RocketmqSettings
@@ -74,6 +75,8 @@ class Caller:
     """Whether the key that signed may still sign: asked of what waits and of streams."""
     counters: dict[str, CallCounter] = field(default_factory=dict, compare=False)
     """Of the calls that were carried out, by name."""
+    accounts: dict[str, Account] = field(default_factory=dict, compare=False)
+    """What limits it, by listener."""
 
     def tenant_of(self, resource: Resource) -> tuple[str, Name]:
         """(tenant, name as the client spells it) of a topic or group. Raises FORBIDDEN."""

@@ -27,6 +27,7 @@ from ..settings import (
     MOVED_SILENT_MS,
     RENEWALS_MAX,
     RENEWALS_PER_CALL,
+    TURNED_AWAY_MS,
 )
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Clients:
         """Clients that are to use another gateway: its addresses, and when they asked for routes.
         The one that has not for longest stands first.
         """
+        self._turned_away: dict[ClientKey, int] = {}
+        """Clients that were one connection too many, and until when nothing of them is served."""
         self.stream_count = 0
         """Clients with a telemetry stream, or more."""
         self.revoked = 0
@@ -134,8 +137,25 @@ class Clients:
             if not client.streams and not has_gone:
                 yield client
 
+    def turn_away(self, key: ClientKey, now_ms: int) -> None:
+        """A client is one connection too many: clients go on without their stream, so that their
+        calls are refused too, until they may try again.
+        """
+        if len(self._turned_away) >= CLIENTS_MAX:
+            del self._turned_away[next(iter(self._turned_away))]
+        self._turned_away[key] = now_ms + TURNED_AWAY_MS
+
+    def is_turned_away(self, key: ClientKey, now_ms: int) -> bool:
+        """Whether it is one connection too many."""
+        until_ms = self._turned_away.get(key)
+        if until_ms is None or now_ms < until_ms:
+            return until_ms is not None
+        del self._turned_away[key]
+        return False
+
     def stream_opened(self, client: KnownClient) -> None:
         """A telemetry stream of a client was opened."""
+        self._turned_away.pop(client.key, None)
         self.stream_count += not client.streams
         client.streams += 1
 

@@ -8,5 +8,5 @@
 - `recalling`: RecallMessage
 - `transactions`: transactional messages: sent now, delivered if and when their producer says so
 - `questions`: which producers are asked about what nobody has decided
-- `call_counting`: every call is counted, for the bill
+- `call_counting`: every call is counted, for the bill; `charging`: and charged to limits
 """

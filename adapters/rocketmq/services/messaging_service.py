@@ -43,6 +43,7 @@ from ..names import topic_name
 from ..settings import STREAM_TOPICS_MAX
 from ..topics import routes
 from .call_counting import EMPTY, outcome_of
+from .charging import charge_call
 from .offsets import get_offset, pull_message, query_offset, update_offset
 from .recalling import recall_message
 from .receiving import Receives, consuming
@@ -111,7 +112,7 @@ class Service:
             "QueryOffset": partial(query_offset, environment),
         }
         served |= {name: self._refuse(name) for name in REFUSED}
-        return {name: self._answering(name, action) for name, action in served.items()}
+        return {name: self._answering(name, action, listener) for name, action in served.items()}
 
     def streaming_calls(self, listener: Listener) -> dict[str, Streaming]:
         """Name to action, of every call whose answer is a stream. No action raises, unless the
@@ -122,6 +123,8 @@ class Service:
 
         async def stream(name: str, action: Receiving, data: bytes, call: Call) -> None:
             try:
+                if self.environment.limiter.quotas.is_any:
+                    await charge_call(self.environment, name, call, listener.name)
                 is_empty = not await action(data, call, store_host)
             except (RocketmqError, KernelError) as error:
                 await call.write(self._refusal(name, data, call, error))
@@ -149,11 +152,14 @@ class Service:
 
     # --- Errors -----------------------------------------------------------------------------
 
-    def _answering(self, name: str, action: Unary) -> Unary:
+    def _answering(self, name: str, action: Unary, listener: Listener) -> Unary:
         """The action with its errors as answers."""
+        environment, quotas = self.environment, self.environment.limiter.quotas
 
         async def answer(data: bytes, call: Call) -> bytes:
             try:
+                if quotas.is_any:
+                    await charge_call(environment, name, call, listener.name)
                 result = await action(data, call)
             except (RocketmqError, KernelError) as error:
                 return self._refusal(name, data, call, error)

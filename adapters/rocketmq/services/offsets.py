@@ -34,6 +34,7 @@ from ..errors import Code, RocketmqError
 from ..messages.delivered import Writer
 from ..names import topic_name
 from ..topics.ready_topics import group_not_found
+from .charging import charge_receive, charge_received
 from .filters import filter_of
 from .receiving import ReceiveCall, asked_wait_ms, consuming, milliseconds, wait_ms_of
 
@@ -125,8 +126,11 @@ async def pull_message(environment: Environment, data: bytes, call: Call, store_
         wanted,
     )
     await pull.check_offset()
+    await charge_receive(environment, call, at.topic.info.name)
     wait_ms = wait_ms_of(asked_ms, call.time_remaining())
     messages = await environment.receiver.repeat(pull.look, wait_ms, at.check) or []
+    if messages:
+        charge_received(environment, call, at.topic.info.name, [slot for _, slot in messages])
     await call.write(wire.OK if messages else wire.NOTHING_RECEIVED)
     writer = Writer(at.name, pull.number, 0, store_host, environment.client.origins)
     for offset, slot in messages:

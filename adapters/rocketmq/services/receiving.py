@@ -29,6 +29,7 @@ from ..settings import (
     POLL_MARGIN_MS,
     UNDELIVERED_DELAY_MS,
 )
+from .charging import charge_receive, charge_received
 from .filters import filter_of
 from .recalling import QUEUE_NUMBER
 
@@ -147,6 +148,7 @@ class Receives:
         wanted = filter_of(request.filter_expression)
         asked_ms = asked_wait_ms(request, settings)
         at = await consuming(environment, caller, request.message_queue.topic, request.group)
+        await charge_receive(environment, call, at.topic.info.name)
         topic = await environment.topics.with_group(at.topic, at.group)
         at = at._replace(topic=topic)
         key = (caller.tenant, caller.client_id)
@@ -168,6 +170,7 @@ class Receives:
             environment.counters.polls_empty += 1
             await call.write(wire.NOTHING_RECEIVED)
             return False
+        charge_received(environment, call, topic.info.name, batch.slots)
         now_ms = environment.clock.monotonic_ms()
         if request.auto_renew:
             environment.clients.renew(client, topic.info, at.group, batch.tokens, now_ms, at.check)

@@ -16,6 +16,7 @@ from ..codec.stubs import parse_send_message
 from ..errors import Code, RocketmqError, from_kernel
 from ..messages.stored import Drafts
 from ..settings import SEND_MESSAGES_MAX
+from .charging import charge_publish
 from .recalling import QUEUE_NUMBER, Sent, encode
 from .transactions import prepare
 
@@ -34,14 +35,16 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
     caller = environment.admit(call)
     plain = environment.splitter.split(data)
     if plain is None or len(plain.idents) > SEND_MESSAGES_MAX:
-        return await _send_any(environment, caller, data)
+        return await _send_any(environment, caller, data, call)
     name = caller.topic_to_publish(plain.topic, environment.settings)
     tenant, topics, publisher = caller.tenant, environment.topics, environment.publisher
     topic = topics.known(tenant, name) or await topics.find(tenant, name)
     caller.check_into(topic.info)
     target = topic.target
     if not target.takes_plain or max(plain.sizes) > target.body_bytes_max:
-        return await _send_any(environment, caller, data)
+        return await _send_any(environment, caller, data, call)
+    if call.account is not None:
+        await charge_publish(environment, call, name, plain.sizes)
     batch = publisher.batch()
     first = batch.count
     to = topic.in_turn(environment.client, publisher.number)
@@ -50,7 +53,7 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
     return _answer(environment, batch, first, plain.idents, is_one_run=True)
 
 
-async def _send_any(environment: Environment, caller: Caller, data: bytes) -> bytes:
+async def _send_any(environment: Environment, caller: Caller, data: bytes, call: Call) -> bytes:
     """Messages with tag, keys, properties, a message group, a time, a transaction, or a fault."""
     messages = parse_send_message(data).messages
     if not messages or len(messages) > SEND_MESSAGES_MAX:
@@ -60,6 +63,8 @@ async def _send_any(environment: Environment, caller: Caller, data: bytes) -> by
     name = caller.topic_to_publish(shown.name, environment.settings)
     topic = await environment.topics.find(tenant, name)
     caller.check_into(topic.info)
+    if call.account is not None:
+        await charge_publish(environment, call, name, [len(each.body) for each in messages])
     drafts = Drafts(
         messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
     )

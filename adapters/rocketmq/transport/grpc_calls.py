@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from kernel.quotas.account import Account
+
     from ..clients.callers import Caller
     from ..environment import Call
     from ..services.messaging_service import Streaming, Unary
@@ -81,11 +83,12 @@ class _GrpcCall:
     request_deserializer = None
     response_serializer = None
 
-    __slots__ = ("_context", "bytes_out", "caller", "metadata")
+    __slots__ = ("_context", "account", "bytes_out", "caller", "metadata")
 
     def __init__(self, metadata: Metadata) -> None:
         self.metadata = metadata
         self.caller: Caller | None = None
+        self.account: Account | None = None
         self.bytes_out = 0
         self._context: _Context | None = None
 
@@ -120,6 +123,7 @@ class _UnaryCall(_GrpcCall):
         # One call, not two: this is made for every SendMessage and AckMessage.
         self.metadata = metadata
         self.caller = None
+        self.account = None
         self.bytes_out = 0
         self._context = None
         self._action = action

@@ -25,6 +25,7 @@ from ..clients import client_settings
 from ..codec import answer_encoding as wire
 from ..codec.stubs import parse_telemetry_command
 from ..errors import RocketmqError, from_kernel
+from ..services.charging import connect
 from ..settings import (
     MOVED_SILENT_MS,
     QUESTION_BYTES_MAX,
@@ -192,17 +193,25 @@ class Streams:
             if is_silent and clients.is_sent_elsewhere(client.key):
                 stream.ended.set()
 
-    async def serve(self, call: Call) -> None:
+    async def serve(self, call: Call, *, listener: str) -> None:
         """One stream, until either side ends it."""
         environment = self._service.environment
         try:
             caller = environment.admit(call)
+            if self._is_draining:
+                return
+            account = connect(environment, caller, listener)
         except RocketmqError as error:
             environment.counters.calls_refused += 1
             await call.write(wire.refusal(error))
             return
-        if self._is_draining:
-            return
+        try:
+            await self._serve(caller, call)
+        finally:
+            account.disconnected()
+
+    async def _serve(self, caller: Caller, call: Call) -> None:
+        environment = self._service.environment
         key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
         environment.clients.stream_opened(client)

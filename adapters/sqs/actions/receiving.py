@@ -16,6 +16,7 @@ from kernel.common.errors import Code, KernelError
 
 from .. import error_codes as errors
 from .. import validation
+from ..charging import charge_receive, charge_received
 from ..codec.shapes import ReceiveMessageResult
 from ..error_codes import SqsError
 from ..gate import CONSUME
@@ -47,6 +48,8 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     environment = context.environment
     queue = await environment.queues.find_to_consume(context, request.queue_url, CONSUME)
     validation.check_receive(request)
+    if context.account.limits_delivery:
+        charge_receive(context, queue)
     selection.system_attribute_names(request)  # before anything is leased
     spec = _spec(queue, request, context.peer.consumer_key)
     attempt_id = request.receive_request_attempt_id if queue.is_fifo else None
@@ -97,6 +100,8 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
         key = (queue.topic.id, attempt_id)
         environment.attempts.keep(key, attempt, environment.clock.wall_ms())
     environment.counters.received += len(deliveries)
+    if context.account.limits_delivery:
+        charge_received(context, queue, [each.slot for each in deliveries])
     return _result(context, queue, request, deliveries)
 
 

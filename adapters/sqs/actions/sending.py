@@ -19,6 +19,7 @@ from .. import (
 from .. import (
     validation,
 )
+from ..charging import Charge, rules_of
 from ..codec.shapes import (
     SendMessageBatchRequestEntry,
     SendMessageBatchResult,
@@ -64,12 +65,15 @@ End = Callable[["Context", Sending], "Shape"]
 def begin(context: Context, queue: Queue, request: SendMessageRequest) -> Sending:
     """SendMessage: store one message."""
     environment = context.environment
-    body = validation.check_message(request, queue.rules)
+    body = validation.check_message(request, rules_of(context, queue))
+    charge = Charge(context, queue, 1) if context.account.is_limited else None
     batch = environment.publisher.batch()
     position = batch.count
     to = queue.destinations(environment.client)
     now_ms = environment.clock.wall_ms()
     message_id = stored.add(batch, to, context, queue, request, body, now_ms)
+    if charge is not None:
+        charge.added(batch)
     return Sending(queue, batch, ((position, message_id, body, request),), [])
 
 
@@ -90,7 +94,8 @@ def end(context: Context, sending: Sending) -> SendMessageResult:
 def begin_batch(context: Context, queue: Queue, request: SendMessageBatchRequest) -> Sending:
     """SendMessageBatch: store up to ten messages; those that could not be are told one by one."""
     environment = context.environment
-    bodies, failed = validation.check_send_batch(request, queue.rules)
+    bodies, failed = validation.check_send_batch(request, rules_of(context, queue))
+    charge = Charge(context, queue, len(bodies)) if context.account.is_limited else None
     batch = environment.publisher.batch()
     now_ms = environment.clock.wall_ms()
     to = queue.destinations(environment.client)
@@ -105,6 +110,8 @@ def begin_batch(context: Context, queue: Queue, request: SendMessageBatchRequest
             failed.append(validation.failed_entry(entry.id or "", error))
         else:
             added.append((position, message_id, body, entry))
+    if charge is not None:
+        charge.added(batch)
     return Sending(queue, batch, added, failed)
 
 

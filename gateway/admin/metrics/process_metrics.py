@@ -2,7 +2,7 @@
 
 Nothing is counted here: every figure lives where the work is done, as a plain integer
 (docs/design/hot-path.md#what-things-cost). Labels are few and bounded: `protocol`, `limit`,
-`listener`, `reason`.
+`listener`, `reason`; `tenant` where a limit has done something.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from auth.password_checks.passwords import CheckStatistics
     from gateway.access.tls_failures import TlsFailures
     from gateway.reporting.node_metering import NodeMetering
+    from kernel.quotas.accounts import Quotas
 
 
 class NodeCollector(Collector):
@@ -40,11 +41,13 @@ class NodeCollector(Collector):
         tls_failures: TlsFailures | None = None,
         logins: Callable[[], CheckStatistics] | None = None,
         memory: GatewayMemory | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """`below`: figures of the store, or of the way to the stores."""
         self._logins = logins
         self._below = below
         self._memory = memory
+        self._quotas = quotas
         self._tls_failures = tls_failures
         self._adapters = adapters
         self._metering = metering
@@ -56,6 +59,8 @@ class NodeCollector(Collector):
         yield from self._protocols()
         if self._memory is not None:
             yield from memory_metrics(self._memory)
+        if self._quotas is not None:
+            yield limits_metric(self._quotas)
         if self._tls_failures is not None:
             text = "TLS handshakes that came to nothing."
             family = CounterMetricFamily("weir_tls_failures", text, labels=["listener"])
@@ -146,6 +151,15 @@ def memory_metrics(memory: GatewayMemory) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             f"weir_{name}_connections", f"Connections with {text}.", value=pool.holders
         )
+
+
+def limits_metric(quotas: Quotas) -> Metric:
+    """What limits have delayed, refused and dropped."""
+    text = "Reads and calls delayed, messages and requests refused, messages dropped, by a limit."
+    family = CounterMetricFamily("weir_limited", text, labels=["tenant", "limit", "outcome"])
+    for (tenant, reason, outcome), count in quotas.counts.items():
+        family.add_metric([tenant, reason, outcome.value], count)
+    return family
 
 
 def metering_metrics(metering: NodeMetering) -> Iterator[Metric]:

@@ -7,6 +7,7 @@
 - `sessions`: sessions of clients, ended
 - `users`, `principals`: users, access keys and policies; how they are made and changed
 - `tenants`: which tenant is meant, and which there are
+- `limits`: what may be used, and what is
 - `metering`: the archive of what was served
 - `cluster`: stores and gateways
 """

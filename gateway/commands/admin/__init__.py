@@ -1,6 +1,6 @@
 """Commands for whoever administers a server that runs, by its admin API.
 
 - `topic`, `group`, `route`, `message`, `session`: what is in it
-- `user`, `tenant`: who may use it
+- `user`, `tenant`, `limit`: who may use it, and how much
 - `cluster`, `node`, `health`: its processes
 """

@@ -16,7 +16,10 @@ from adapters.amqp.environment import Counters, Environment
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.messages.stamps import Stamps
 from adapters.amqp.topology.declaring import Declarations
+from adapters.limiting import Limiter
 from kernel.api import message
+from kernel.quotas.accounts import Quotas
+from kernel.store.drivers.system import SystemClock
 from tests.adapters.amqp.broker import Logins
 from tests.adapters.amqp.fake_kernel import FakeClient
 
@@ -62,6 +65,8 @@ class FakeHost:
         self.closed: str | None = None
         self.is_write_wanted = False
         self.peer = "192.0.2.1:5000"
+        self.listener_name = "amqp.tcp"
+        self.pauses: list[int] = []
         self.certified: str | None = None
         self.connection: Connection | None = None
         self.holds_operations = False
@@ -85,6 +90,12 @@ class FakeHost:
     @property
     def is_reading_held(self) -> bool:
         return bool(self.holds)
+
+    def pause(self, delay_ms: int) -> None:
+        self.pauses.append(delay_ms)
+
+    def deliver_later(self, delay_ms: int) -> None:
+        self.pauses.append(delay_ms)
 
     def run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         self.operations.append(operation)
@@ -170,6 +181,7 @@ class Wire:
             settings=settings or AmqpSettings(),
             stamps=Stamps(),
             counters=Counters(),
+            limiter=Limiter(Quotas(), self.client, SystemClock()),
         )
         self.connection = Connection(self.environment, self.host)
         self.host.connection = self.connection

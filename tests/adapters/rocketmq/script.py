@@ -87,6 +87,7 @@ class ScriptCall:
             ("x-mq-language", "JAVA"),
         )
         self.caller: Any = None
+        self.account: Any = None
         self.bytes_out = 0
         self.inbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._told = told
@@ -174,7 +175,7 @@ class Script(AdapterScript[RocketmqAdapter]):
             stream = self.streams.get(name)
             if stream is None:
                 stream = self.streams[name] = ScriptCall(name, told)
-                self._start(adapter._streams.serve(stream))
+                self._start(adapter._streams.serve(stream, listener="grpc"))
             stream.inbox.put_nowait(data)
             return
         data = self._request(getattr(service_pb2, f"{method}Request"), fields, DEFAULTS.get(method))

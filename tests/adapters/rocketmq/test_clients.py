@@ -166,9 +166,9 @@ def test_a_stream_does_not_end_in_the_midst_of_a_write(
     # gRPC takes no status while a write is under way, and the call would never end.
     serve, ended = Streams.serve, []
 
-    async def late(streams: Streams, call) -> None:
+    async def late(streams: Streams, call, *, listener: str) -> None:
         slow = LateCall(call)
-        await serve(streams, slow)
+        await serve(streams, slow, listener=listener)
         ended.append(slow.written)
 
     monkeypatch.setattr(Streams, "serve", late)

@@ -1,0 +1,385 @@
+"""Limits (`kernel.quotas`) where adapters meet them: topics of a batch, and connections that wait.
+
+A connection that owes is not read from, a second at most at a time; then it is asked again. What it
+sends meanwhile stays in the socket, heartbeats and acks among it: so nobody is taken for gone
+because of that. One that owes for what it got gets nothing for as long, as if it did not read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kernel.api.message import HEADER_BYTES
+from kernel.common.errors import NotLoaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kernel.api.client import Client, PublishBatch
+    from kernel.common.ids import TopicId
+    from kernel.common.ports import Clock
+    from kernel.quotas.account import Account
+    from kernel.quotas.accounts import Quotas
+
+LIMITED: Final = "limits"
+"""Why reading is held."""
+
+HOLD_MS_MAX: Final = 1_000
+"""So long a connection is not read from before it is asked again: a limit may be lifted."""
+
+HOLD_MS_MIN: Final = 20
+"""Less is not waited: what has been read is taken in few pieces then, each a batch."""
+
+MESSAGE_BYTES_LEAST: Final = 16
+"""Of a published message on the wire, in any protocol: how many messages some bytes may be, of a
+connection that has published nothing yet."""
+
+PIECE_BYTES_MIN: Final = 512
+"""Of what has been read, taken at once where a limit is near: some messages, so that who has many
+connections and owes does not owe much more each time that all of them are asked."""
+
+_LOOK_MS: Final = 1_000
+"""Topics with limits that are not known here are looked for so often."""
+
+
+def piece_bytes(
+    account: Account, topics: tuple[Account, ...], message_bytes: int, now_ms: int
+) -> int:
+    """How much of what was read may be taken before the limits of an account, and of the topics
+    that it has published to last, are looked at again; 0: all of it. `message_bytes`: about so
+    large is a message.
+    """
+    pieces = []
+    for each in (account, *topics):
+        messages, size = each.room(now_ms)
+        if messages is not None:
+            pieces.append(messages * message_bytes)
+        if size is not None:
+            pieces.append(size)
+    return max(PIECE_BYTES_MIN, min(pieces)) if pieces else 0
+
+
+class Limiter:
+    """Charges what is published and delivered in one protocol, by one process."""
+
+    def __init__(self, quotas: Quotas, client: Client, clock: Clock) -> None:
+        self.quotas = quotas
+        self.now_ms = clock.monotonic_ms
+        """The time of all limits."""
+        self._client = client
+        self._found: dict[str, _Topics] = {}
+
+    def topics_of(self, tenant: str, now_ms: int) -> Mapping[TopicId, Account]:
+        """The topics of a tenant that have limits, by id."""
+        found = self._found.get(tenant)
+        if (
+            found is None
+            or found.limits_version != self.quotas.version
+            or found.topology_version != self._client.topology_version
+            or now_ms >= found.until_ms
+        ):
+            found = self._found[tenant] = _Topics(
+                self.quotas.version, self._client.topology_version, now_ms + _LOOK_MS
+            )
+            for name, account in self.quotas.topics(tenant).items():
+                try:
+                    info = self._client.topic(tenant, name)
+                except NotLoaded:
+                    continue
+                if info is not None:
+                    found.by_id[info.id] = account
+        return found.by_id
+
+    # --- Calls, which are refused one by one ------------------------------------------------
+
+    def requested(self, account: Account) -> int:
+        """A call came: for how long its client is to wait."""
+        now_ms = self.now_ms()
+        delay_ms = account.requested(now_ms)
+        if delay_ms:
+            account.delayed(now_ms)
+        return delay_ms
+
+    def refusal(self, account: Account) -> str | None:
+        """Why a call is refused that settles nothing; None: it is not."""
+        reason = account.requests_far_over(self.now_ms())
+        if reason is not None:
+            account.refused(reason)
+        return reason
+
+    def publish_refusal(self, account: Account, topic: str, messages: int) -> str | None:
+        """Why so many messages to a topic are refused; None: they are not."""
+        now_ms = self.now_ms()
+        reason = account.publishing_far_over(now_ms)
+        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        if reason is None and of_topic is not None:
+            reason = of_topic.publishing_far_over(now_ms)
+        if reason is not None:
+            account.refused(reason, messages)
+        return reason
+
+    def call_published(self, account: Account, topic: str, messages: int, size: int) -> int:
+        """A call publishes so much to a topic: for how long its client is to wait."""
+        now_ms = self.now_ms()
+        delay_ms, slowest = account.published(now_ms, messages, size), account
+        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        if of_topic is not None:
+            of_topic_ms = of_topic.published(now_ms, messages, size)
+            if of_topic_ms > delay_ms:
+                delay_ms, slowest = of_topic_ms, of_topic
+        if delay_ms:
+            slowest.delayed(now_ms)
+        return delay_ms
+
+    def receive_refusal(self, account: Account, topic: str) -> str | None:
+        """Why nothing of a topic is to be had now; None: something is."""
+        now_ms = self.now_ms()
+        reason = account.delivery_far_over(now_ms)
+        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        if reason is None and of_topic is not None:
+            reason = of_topic.delivery_far_over(now_ms)
+        if reason is not None:
+            account.refused(reason)
+        return reason
+
+    def call_delivered(self, account: Account, topic: str, messages: int, size: int) -> int:
+        """A call was answered with so much of a topic: for how long its client is to wait."""
+        now_ms = self.now_ms()
+        delay_ms, slowest = account.delivered(now_ms, messages, size), account
+        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        if of_topic is not None:
+            of_topic_ms = of_topic.delivered(now_ms, messages, size)
+            if of_topic_ms > delay_ms:
+                delay_ms, slowest = of_topic_ms, of_topic
+        if delay_ms:
+            slowest.delivery_delayed(now_ms)
+        return delay_ms
+
+
+class _Topics:
+    __slots__ = ("by_id", "limits_version", "topology_version", "until_ms")
+
+    def __init__(self, limits_version: int, topology_version: int, until_ms: int) -> None:
+        self.limits_version = limits_version
+        self.topology_version = topology_version
+        self.until_ms = until_ms
+        self.by_id: dict[TopicId, Account] = {}
+
+
+class Charging:
+    """What one connection publishes and asks for.
+
+    One look at an attribute a read where nothing is limited. Where something is, what was read is
+    taken in pieces, each is charged, and once something is owed the rest waits.
+    """
+
+    __slots__ = (
+        "_delivering",
+        "_is_owing",
+        "_limiter",
+        "_message_bytes",
+        "_now_ms",
+        "_requests",
+        "_topics",
+        "account",
+    )
+
+    def __init__(self, limiter: Limiter, account: Account) -> None:
+        self._limiter = limiter
+        self._now_ms = limiter.now_ms
+        self.account = account
+        """What it is limited by."""
+        self._topics: tuple[Account, ...] = ()
+        """Of the topics that it has published to last, those that are limited."""
+        self._is_owing = False
+        self._requests = 0
+        self._message_bytes = MESSAGE_BYTES_LEAST
+        self._delivering: Delivering | None = None
+        """What is waited for besides: of who asks for each message."""
+
+    def piece(self, read_bytes: int) -> int:
+        """How many of so many bytes may be taken before the next look; 0: all of them."""
+        account = self.account
+        if read_bytes <= PIECE_BYTES_MIN or not account.is_limited:
+            return 0
+        return piece_bytes(account, self._topics, self._message_bytes, self._now_ms())
+
+    def published(self, batch: PublishBatch) -> None:
+        """A batch is about to be submitted, which waits for nothing."""
+        account = self.account
+        if not account.is_limited:
+            return
+        now_ms, count = self._now_ms(), batch.count
+        size = batch.size_bytes - count * HEADER_BYTES
+        # As large as the last ones, or with many small messages a piece is very few of them.
+        self._message_bytes = max(MESSAGE_BYTES_LEAST, size // (count or 1))
+        if account.published(now_ms, count, size):
+            account.delayed(now_ms)
+            self._is_owing = True
+        if account.has_topics:
+            self._to_topics(batch, now_ms)
+
+    def _to_topics(self, batch: PublishBatch, now_ms: int) -> None:
+        self._topics = ()
+        limited = self._limiter.topics_of(self.account.tenant, now_ms)
+        if not limited:
+            return
+        for topic, (messages, size) in batch.by_topic().items():
+            of_topic = limited.get(topic)
+            if of_topic is not None:
+                self._topics += (of_topic,)
+                if of_topic.published(now_ms, messages, size):
+                    of_topic.delayed(now_ms)
+                    self._is_owing = True
+
+    def requested(self) -> None:
+        """One thing was asked for that takes the server some work."""
+        if self.account.is_limited:
+            self._requests += 1
+
+    def waits_for(self, delivering: Delivering) -> None:
+        """It was given what it had asked for: it may ask again when nothing is owed for that."""
+        self._delivering, self._is_owing = delivering, True
+
+    def take_delay_ms(self) -> int:
+        """For how long what was published and asked for since the last call must be waited; 0: not
+        at all, whatever others owe.
+        """
+        if self._requests:
+            requests, self._requests = self._requests, 0
+            now_ms = self._now_ms()
+            if self.account.requested(now_ms, requests):
+                self.account.delayed(now_ms)
+                self._is_owing = True
+        if not self._is_owing:
+            return 0
+        self._is_owing = False
+        return self.owes_ms()
+
+    def owes_ms(self) -> int:
+        """For how long still, by the limits as they are now."""
+        now_ms = self._now_ms()
+        delay_ms = self.account.delay_ms(now_ms)
+        for each in self._topics:
+            delay_ms = max(delay_ms, each.delay_ms(now_ms))
+        if self._delivering is not None:
+            of_got_ms = self._delivering.delay_ms()
+            if not of_got_ms:
+                self._delivering = None
+            delay_ms = max(delay_ms, of_got_ms)
+        return delay_ms
+
+
+class Delivering:
+    """What one connection gets: charged by the batch, and held while something is owed.
+
+    One look at an attribute a batch where nothing is limited.
+    """
+
+    __slots__ = ("_limiter", "_now_ms", "_topics", "account")
+
+    def __init__(self, limiter: Limiter, account: Account) -> None:
+        self._limiter = limiter
+        self._now_ms = limiter.now_ms
+        self.account = account
+        """What it is limited by: `limits_delivery` is asked first."""
+        self._topics: dict[TopicId, Account] = {}
+        """Those of which more was delivered than is allowed."""
+
+    def delivered(self, messages: int, size_bytes: int) -> None:
+        """So much was delivered, of whatever topic."""
+        now_ms = self._now_ms()
+        if self.account.delivered(now_ms, messages, size_bytes):
+            self.account.delivery_delayed(now_ms)
+
+    def of_topic(self, topic: TopicId, messages: int, size_bytes: int) -> None:
+        """So much of it was of a topic."""
+        if not self.account.has_topics:
+            return
+        now_ms = self._now_ms()
+        limits = self._limiter.topics_of(self.account.tenant, now_ms).get(topic)
+        if limits is not None and limits.delivered(now_ms, messages, size_bytes):
+            limits.delivery_delayed(now_ms)
+            self._topics[topic] = limits
+
+    def room(self, topic: TopicId, message_bytes: int) -> int | None:
+        """Messages of a topic that may be delivered now; None: any number."""
+        now_ms = self._now_ms()
+        room = self.account.delivery_room(now_ms, message_bytes)
+        if self.account.has_topics:
+            limits = self._limiter.topics_of(self.account.tenant, now_ms).get(topic)
+            of_topic = limits.delivery_room(now_ms, message_bytes) if limits is not None else None
+            if of_topic is not None:
+                return of_topic if room is None else min(room, of_topic)
+        return room
+
+    def held(self, topic: TopicId) -> None:
+        """Count that there was no `room`."""
+        now_ms = self._now_ms()
+        limits = self._limiter.topics_of(self.account.tenant, now_ms).get(topic)
+        room = limits.delivery_room(now_ms, 1) if limits is not None else None
+        if limits is not None and room is not None and room <= 0:
+            limits.delivery_held(now_ms)
+        else:
+            self.account.delivery_held(now_ms)
+
+    def delay_ms(self) -> int:
+        """For how long nothing is to be delivered; 0: something may be."""
+        now_ms = self._now_ms()
+        delay_ms = self.account.delivery_delay_ms(now_ms)
+        for topic, limits in list(self._topics.items()):
+            of_topic_ms = limits.delivery_delay_ms(now_ms)
+            if not of_topic_ms:
+                del self._topics[topic]
+            delay_ms = max(delay_ms, of_topic_ms)
+        return delay_ms
+
+
+def wait_s(delay_ms: int) -> float:
+    """For how many seconds to wait before limits are asked again."""
+    return min(max(delay_ms, HOLD_MS_MIN), HOLD_MS_MAX) / 1_000
+
+
+class Held(Protocol):
+    """A connection (`transport.StreamProtocol`)."""
+
+    def hold_reading(self, reason: str) -> None:
+        """Do not read until `release_reading`."""
+
+    def release_reading(self, reason: str) -> None:
+        """Read again."""
+
+
+class Pause:
+    """One connection that owes."""
+
+    __slots__ = ("_again", "_call_later", "_held", "is_on")
+
+    def __init__(
+        self, held: Held, call_later: Callable[..., object], again: Callable[[], int]
+    ) -> None:
+        """`call_later(seconds, action)`; `again()` goes on with what was read before, if nothing is
+        owed any more, and says for how long more nothing is to be read.
+        """
+        self._held = held
+        self._call_later = call_later
+        self._again = again
+        self.is_on = False
+
+    def begin(self, delay_ms: int) -> None:
+        """Nothing is read for so long."""
+        if not self.is_on:
+            self.is_on = True
+            self._held.hold_reading(LIMITED)
+            self._wait(delay_ms)
+
+    def _wait(self, delay_ms: int) -> None:
+        self._call_later(wait_s(delay_ms), self._over)
+
+    def _over(self) -> None:
+        delay_ms = self._again()
+        if delay_ms:
+            self._wait(delay_ms)
+        else:
+            self.is_on = False
+            self._held.release_reading(LIMITED)

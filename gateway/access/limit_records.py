@@ -1,0 +1,162 @@
+"""Limits as this process knows them: those of the settings, and those that were set at run time,
+which are metadata records of the kernel, and take the place of what the settings say of the same
+one.
+
+    limits/SCOPE/TENANT/NAME      (the record's key; each part percent-encoded)
+    MessagePack of limit by kind  (its value: `{"published_messages": 1000}`)
+
+A record without any limit lifts those of the settings. One that is damaged, or has a kind that this
+build does not know, is left out as far as that goes, and logged: the others hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+import structlog
+
+from kernel.api.client import PutRecord
+from kernel.common.errors import Code, KernelError
+from kernel.quotas.rates import KINDS, LIMIT_MAX, Rates, Scope, Whose
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernel.api.client import Client
+    from kernel.common.ports import Clock
+    from kernel.quotas.accounts import Quotas
+
+PREFIX: Final = "limits/"
+
+LIMITS_MAX: Final = 10_000
+"""Set at run time: more than anybody sets one by one, some MB in every process."""
+
+_KEY_PARTS: Final = 3
+
+_log = structlog.get_logger("weir.limits")
+
+
+def key_of(whose: Whose) -> str:
+    """The metadata key of a limit's record."""
+    parts = (quote(each, safe="") for each in (whose.scope.value, whose.tenant, whose.name))
+    return PREFIX + "/".join(parts)
+
+
+def encode(rates: Rates) -> bytes:
+    """The value of a record."""
+    return msgspec.msgpack.encode(rates.named())
+
+
+def decode(key: str, value: bytes) -> tuple[Whose, Rates, list[str]]:
+    """Inverse of `key_of` and `encode`, and what of it means nothing here. Raises ValueError."""
+    parts = key.removeprefix(PREFIX).split("/")
+    if len(parts) != _KEY_PARTS:
+        raise ValueError("no such key")
+    whose = Whose(Scope(parts[0]), *(unquote(part, errors="strict") for part in parts[1:]))
+    try:
+        told = msgspec.msgpack.decode(value, type=dict[str, int])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    known = {kind.value for kind in KINDS[whose.scope]}
+    sound = {each: told[each] for each in told.keys() & known if 1 <= told[each] <= LIMIT_MAX}
+    return whose, Rates(**sound), sorted(told.keys() - sound.keys())
+
+
+class LimitRecords:
+    """The limits of a process; it tells `Quotas` of every change."""
+
+    def __init__(self, seeds: Mapping[Whose, Rates], quotas: Quotas, clock: Clock) -> None:
+        """`seeds`: what the settings say."""
+        self.seeds = seeds
+        self.records: dict[Whose, Rates] = {}
+        """What was set at run time."""
+        self._quotas = quotas
+        self._clock = clock
+        self._client: Client | None = None
+        self._lock = asyncio.Lock()
+
+    def follow(self, client: Client) -> None:
+        """Take over the kernel's records, now and whenever one changes. Once, before serving."""
+        self._client = client
+        for key, (_, value) in client.records(PREFIX).items():
+            self._take(key, value)
+        self._tell()
+        client.watch_records(self.record_changed)
+
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
+        """A metadata record changed (version, value) or (None) was removed; called in the order of
+        the log.
+        """
+        if key.startswith(PREFIX):
+            self._take(key, None if record is None else record[1])
+            self._tell()
+
+    def _take(self, key: str, value: bytes | None) -> None:
+        try:
+            whose, rates, unknown = decode(key, encode(Rates()) if value is None else value)
+        except ValueError as error:
+            _log.error("limit left out", key=key, reason=str(error))
+            return
+        if unknown:
+            _log.warning("limits of unknown kinds left out", key=key, kinds=unknown)
+        if value is None:
+            self.records.pop(whose, None)
+        else:
+            self.records[whose] = rates
+
+    def _tell(self) -> None:
+        self._quotas.change({**self.seeds, **self.records}, self._clock.monotonic_ms())
+
+    # --- Changing ---------------------------------------------------------------------------
+
+    async def alter(self, whose: Whose, changes: Mapping[str, int | None], by: str) -> Rates:
+        """Set (None: lift) limits by name; the others stay. Who does it is logged. Raises
+        KernelError: INVALID_ARGUMENT, LIMIT_EXCEEDED.
+        """
+        known = [kind.value for kind in KINDS[whose.scope]]
+        for name, limit in changes.items():
+            if name not in known:
+                message = f"{name} is no limit of a {whose.scope.value}: those are "
+                raise KernelError(Code.INVALID_ARGUMENT, message + ", ".join(known))
+            if limit is not None and not 1 <= limit <= LIMIT_MAX:
+                message = f"{name} must be 1 to {LIMIT_MAX}, or null: no limit"
+                raise KernelError(Code.INVALID_ARGUMENT, message)
+        async with self._lock:
+            now = self.records.get(whose) or self.seeds.get(whose) or Rates()
+            named: dict[str, int | None] = {**now.named(), **changes}
+            rates = Rates(**named)
+            if whose not in self.records and len(self.records) >= LIMITS_MAX:
+                message = f"{LIMITS_MAX} limits are set already"
+                raise KernelError(Code.LIMIT_EXCEEDED, message)
+            await self._write(whose, encode(rates))
+        _log.info("limit set", by=by, **_shown(whose), limits=rates.named())
+        return rates
+
+    async def remove(self, whose: Whose, by: str) -> None:
+        """What was set at run time holds no longer: what the settings say does. Raises KernelError
+        NOT_FOUND.
+        """
+        async with self._lock:
+            if whose not in self.records:
+                where = ": it stands in the settings" if whose in self.seeds else ""
+                message = f"no limit of {spell(whose)} was set at run time{where}"
+                raise KernelError(Code.NOT_FOUND, message)
+            await self._write(whose, None)
+        _log.info("limit removed", by=by, **_shown(whose))
+
+    async def _write(self, whose: Whose, value: bytes | None) -> None:
+        assert self._client is not None, "nobody is served before records are followed"
+        await self._client.administer(PutRecord(key_of(whose), value))
+
+
+def spell(whose: Whose) -> str:
+    """For people."""
+    name = f"{whose.tenant}:{whose.name}" if whose.tenant and whose.name else whose.tenant
+    return f"{whose.scope.value} {name or whose.name}"
+
+
+def _shown(whose: Whose) -> dict[str, str]:
+    return {"scope": whose.scope.value, "tenant": whose.tenant, "name": whose.name}
