@@ -320,7 +320,7 @@ def test_nothing_is_destroyed_without_yes(
 
 def test_health_is_an_exit_code(weir: Callable[..., Ran], tmp_path: Path) -> None:
     assert weir("health", "-o", "json").json["status"] == "ok"
-    assert weir("health", "-o", "name").out == "serving\ndisk\ndamage\nmemory\nmetering\n"
+    assert weir("health", "-o", "name").out == "serving\ndisk\ndamage\nfeatures\nmemory\nmetering\n"
     ran = weir("health", "--url", "http://127.0.0.1:1")
     assert (ran.code, ran.out) == (ExitCode.UNHEALTHY, "")
     assert "weir serve" in ran.err
