@@ -45,6 +45,7 @@ def test_health_names_its_checks(node: Process) -> None:
         "serving": True,
         "disk": True,
         "damage": True,
+        "features": True,
         "memory": True,
         "metering": True,
     }

@@ -42,7 +42,7 @@ class FeatureRules:
         self._unseen: dict[int, list[tuple[int, int]]] = {}
         """By group: first and last of entries, among them a raise, that only replays have applied:
         nobody was watching."""
-        self._versions: dict[tuple[int, int], int] = {}
+        self._versions: dict[tuple[int, str, int], int] = {}
         self._hits = 0
 
     def level(self, group: int) -> int:
@@ -134,11 +134,11 @@ class FeatureRules:
         if max(levels) > store.journal.last_checkpoint.level:
             self._run.count("restart with a checkpoint from before a level")
 
-    def version_given(self, group: int, version: int, write: int) -> None:
+    def version_given(self, group: int, key: str, version: int, write: int) -> None:
         """`no_version_comes_again`: a change of a record was answered, with the level on."""
-        known = self._versions.setdefault((group, version), write)
+        known = self._versions.setdefault((group, key, version), write)
         if known != write:
-            what = f"group {group}: version {version} of writes {known} and {write}"
+            what = f"group {group}: version {version} of {key} by writes {known} and {write}"
             self._run.broken("no_version_comes_again", what)
 
     # --- Trouble ----------------------------------------------------------------------------

@@ -160,8 +160,8 @@ class Operator:
                 for each in changes:
                     self._propose(group, each, lambda _result: None)
             elif isinstance(found, list):
-                for version in found:
-                    self._run.features.version_given(int(group), version, write)
+                for key, version in zip((first, second), found, strict=True):
+                    self._run.features.version_given(int(group), key, version, write)
 
         self._propose(group, commands.PutRecords(changes), heard)
 
