@@ -33,13 +33,17 @@ run: $(READY_RUN) ## Serve: `weir serve $(ARGS)`.
 cluster: $(READY_RUN) ## Run three stores and two gateways on this machine, until Ctrl-C.
 	@PATH="$(abspath $(BIN)):$$PATH" sh deploy/cluster.sh
 
-# Three lanes side by side, for most tests wait: for clients, disks and elections. Those of simulated
+# Four lanes side by side, for most tests wait: for clients, disks and elections. Those of simulated
 # time and disks do not; what keeps the lanes equally long follows them, and then the seeds, which give
-# way, and take what is left of two processors. The Spark tests follow those of the adapters.
+# way, and take what is left of two processors. The Spark tests follow those of the adapters. What
+# starts many processes, or waits for whole seconds, has a lane of its own.
 SIMULATED := tests/kernel tests/simulator tests/matrix tests/metering tests/rights
 SEEDS := nice $(BIN)/python -m tests.simulator.swarm --processes 2
 ADAPTERS := tests/adapters
-APART := $(SIMULATED) $(ADAPTERS) tests/spark
+WAITING := tests/chaos tests/line_protocol $(wildcard tests/gateway/test_*cluster*.py) \
+	$(addprefix tests/gateway/test_,features.py gateway_processes.py limits.py moving_clients.py \
+	revocation.py together.py unlike_gateways.py)
+APART := $(SIMULATED) $(ADAPTERS) $(WAITING) tests/spark
 
 test: $(READY_DEV) ## Run all tests.
 	@{ $(BIN)/python -m pytest $(SIMULATED) $(ARGS) $(if $(ARGS),,&& $(SEEDS)); } \
@@ -47,7 +51,10 @@ test: $(READY_DEV) ## Run all tests.
 	{ $(BIN)/python -m pytest $(ADAPTERS) $(ARGS); code=$$?; \
 		$(MAKE) --no-print-directory test-spark || code=1; exit $$code; } \
 		>$(VENV)/adapters.log 2>&1 & adapters=$$!; \
+	$(BIN)/python -m pytest $(WAITING) $(ARGS) >$(VENV)/waiting.log 2>&1 & waiting=$$!; \
 	$(BIN)/python -m pytest tests $(APART:%=--ignore=%) $(ARGS); code=$$?; \
+	wait $$waiting || code=1; \
+	cat $(VENV)/waiting.log; \
 	wait $$adapters || code=1; \
 	cat $(VENV)/adapters.log; \
 	wait $$simulated || code=1; \
