@@ -134,6 +134,7 @@ async def connection(host: Host, transport: Transport):
     connection.connection_made(transport)
     yield connection
     await host.tasks.stop()
+    LINGERING.end(connection.loop)
 
 
 async def test_nothing_is_read_while_a_request_waits_behind_another(
