@@ -40,10 +40,11 @@ cluster: $(READY_RUN) ## Run three stores and two gateways on this machine, unti
 SIMULATED := tests/kernel tests/simulator tests/matrix tests/metering tests/rights
 SEEDS := nice $(BIN)/python -m tests.simulator.swarm --processes 2
 ADAPTERS := tests/adapters
-WAITING := tests/chaos tests/line_protocol $(wildcard tests/gateway/test_*cluster*.py) \
+SPARK := tests/spark tests/line_protocol
+WAITING := tests/chaos $(wildcard tests/gateway/test_*cluster*.py) \
 	$(addprefix tests/gateway/test_,features.py gateway_processes.py limits.py moving_clients.py \
 	revocation.py together.py unlike_gateways.py)
-APART := $(SIMULATED) $(ADAPTERS) $(WAITING) tests/spark
+APART := $(SIMULATED) $(ADAPTERS) $(WAITING) $(SPARK)
 
 test: $(READY_DEV) ## Run all tests.
 	@{ $(BIN)/python -m pytest $(SIMULATED) $(ARGS) $(if $(ARGS),,&& $(SEEDS)); } \
@@ -61,8 +62,8 @@ test: $(READY_DEV) ## Run all tests.
 	cat $(VENV)/simulated.log; \
 	exit $$code
 
-test-spark: $(READY_SPARK) ## Run the tests of the billing jobs.
-	$(BIN)/python -m pytest tests/spark $(ARGS)
+test-spark: $(READY_SPARK) ## Run the tests of the billing jobs, and of a protocol that they bill.
+	$(BIN)/python -m pytest $(SPARK) $(ARGS)
 
 setup-spark: $(READY_SPARK) ## Install PySpark into .venv (500 MB to download).
 
