@@ -73,6 +73,8 @@ class LimitRecords:
         self.seeds = seeds
         self.records: dict[Whose, Rates] = {}
         """What was set at run time."""
+        self._versions: dict[str, int] = {}
+        """Of the records by key, the damaged ones too: those can be set anew."""
         self._quotas = quotas
         self._clock = clock
         self._client: Client | None = None
@@ -81,8 +83,8 @@ class LimitRecords:
     def follow(self, client: Client) -> None:
         """Take over the kernel's records, now and whenever one changes. Once, before serving."""
         self._client = client
-        for key, (_, value) in client.records(PREFIX).items():
-            self._take(key, value)
+        for key, record in client.records(PREFIX).items():
+            self._take(key, record)
         self._tell()
         client.watch_records(self.record_changed)
 
@@ -91,19 +93,22 @@ class LimitRecords:
         the log.
         """
         if key.startswith(PREFIX):
-            self._take(key, None if record is None else record[1])
+            self._take(key, record)
             self._tell()
 
-    def _take(self, key: str, value: bytes | None) -> None:
+    def _take(self, key: str, record: tuple[int, bytes] | None) -> None:
+        version, value = record or (0, encode(Rates()))
+        self._versions[key] = version
         try:
-            whose, rates, unknown = decode(key, encode(Rates()) if value is None else value)
+            whose, rates, unknown = decode(key, value)
         except ValueError as error:
             _log.error("limit left out", key=key, reason=str(error))
             return
         if unknown:
             _log.warning("limits of unknown kinds left out", key=key, kinds=unknown)
-        if value is None:
+        if record is None:
             self.records.pop(whose, None)
+            del self._versions[key]
         else:
             self.records[whose] = rates
 
@@ -114,7 +119,8 @@ class LimitRecords:
 
     async def alter(self, whose: Whose, changes: Mapping[str, int | None], by: str) -> Rates:
         """Set (None: lift) limits by name; the others stay. Who does it is logged. Raises
-        KernelError: INVALID_ARGUMENT, LIMIT_EXCEEDED.
+        KernelError: INVALID_ARGUMENT, LIMIT_EXCEEDED, ALREADY_EXISTS (somebody else has altered
+        them meanwhile).
         """
         known = [kind.value for kind in KINDS[whose.scope]]
         for name, limit in changes.items():
@@ -137,7 +143,7 @@ class LimitRecords:
 
     async def remove(self, whose: Whose, by: str) -> None:
         """What was set at run time holds no longer: what the settings say does. Raises KernelError
-        NOT_FOUND.
+        NOT_FOUND, ALREADY_EXISTS.
         """
         async with self._lock:
             if whose not in self.records:
@@ -149,7 +155,14 @@ class LimitRecords:
 
     async def _write(self, whose: Whose, value: bytes | None) -> None:
         assert self._client is not None, "nobody is served before records are followed"
-        await self._client.administer(PutRecord(key_of(whose), value))
+        key = key_of(whose)
+        try:
+            await self._client.administer(PutRecord(key, value, self._versions.get(key, 0)))
+        except KernelError as error:
+            if error.code is not Code.ALREADY_EXISTS:
+                raise
+            message = f"the limits of {spell(whose)} were altered meanwhile: try again"
+            raise KernelError(error.code, message) from error
 
 
 def spell(whose: Whose) -> str:

@@ -105,7 +105,3 @@ class Bucket:
     def is_far_over(self, now_ms: int) -> bool:
         """Whether more is owed than is paid in FAR_OVER_MS."""
         return self._paid_ms - now_ms > FAR_OVER_MS
-
-    def is_full(self, now_ms: int) -> bool:
-        """Whether it is as a new one would be."""
-        return self._paid_ms <= now_ms - BURST_MS
