@@ -16,11 +16,15 @@ READY_SPARK := $(READY)-spark
 READY_NPM := tests/npm/node_modules/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Images of containers set this, for what is installed once and never changes. Here it has every process
+# compile every module again: a second of CPU each time that a test starts `weir serve`.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Arguments for `weir serve`, pytest and `weir bench`, as in `make run ARGS='--set amqp.port=5673'`.
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-spark sim sim-full mutants chaos setup-spark setup-npm lint format bench docs \
+.PHONY: help run cluster test test-spark test-image sim sim-full mutants chaos setup-spark setup-npm lint format bench docs \
     freeze clean
 .DELETE_ON_ERROR:
 
@@ -33,37 +37,40 @@ run: $(READY_RUN) ## Serve: `weir serve $(ARGS)`.
 cluster: $(READY_RUN) ## Run three stores and two gateways on this machine, until Ctrl-C.
 	@PATH="$(abspath $(BIN)):$$PATH" sh deploy/cluster.sh
 
-# Four lanes side by side, for most tests wait: for clients, disks and elections. Those of simulated
-# time and disks do not; what keeps the lanes equally long follows them, and then the seeds, which give
-# way, and take what is left of two processors. The Spark tests follow those of the adapters. What
-# starts many processes, or waits for whole seconds, has a lane of its own.
-SIMULATED := tests/kernel tests/simulator tests/matrix tests/metering tests/rights
-SEEDS := nice $(BIN)/python -m tests.simulator.swarm --processes 2
+# Four lanes side by side, for most tests wait: for clients, disks and elections. What starts many
+# processes, or waits for whole seconds, has one of its own, and the Spark tests follow it. The seeds
+# give way to all of them, and take what is left of two processors.
+SIMULATED := tests/kernel tests/simulator
+SEEDS := nice -n 19 $(BIN)/python -m tests.simulator.swarm --processes 2
 ADAPTERS := tests/adapters
 SPARK := tests/spark tests/line_protocol
 WAITING := tests/chaos $(wildcard tests/gateway/test_*cluster*.py) \
 	$(addprefix tests/gateway/test_,features.py gateway_processes.py limits.py moving_clients.py \
 	revocation.py together.py unlike_gateways.py)
-APART := $(SIMULATED) $(ADAPTERS) $(WAITING) $(SPARK)
+# What reads the tree itself: with the rest of `make lint`, and not twice in a run of CI.
+TIDY := tests/tidy
+APART := $(SIMULATED) $(ADAPTERS) $(WAITING) $(SPARK) $(TIDY)
 
-test: $(READY_DEV) ## Run all tests.
-	@{ $(BIN)/python -m pytest $(SIMULATED) $(ARGS) $(if $(ARGS),,&& $(SEEDS)); } \
-		>$(VENV)/simulated.log 2>&1 & simulated=$$!; \
-	{ $(BIN)/python -m pytest $(ADAPTERS) $(ARGS); code=$$?; \
+test: $(READY_DEV) ## Run all tests but those of `make lint`.
+	@$(if $(ARGS),true,$(SEEDS)) >$(VENV)/seeds.log 2>&1 & seeds=$$!; \
+	$(BIN)/python -m pytest $(SIMULATED) $(ARGS) >$(VENV)/simulated.log 2>&1 & simulated=$$!; \
+	$(BIN)/python -m pytest $(ADAPTERS) $(ARGS) >$(VENV)/adapters.log 2>&1 & adapters=$$!; \
+	{ $(BIN)/python -m pytest $(WAITING) $(ARGS); code=$$?; \
 		$(MAKE) --no-print-directory test-spark || code=1; exit $$code; } \
-		>$(VENV)/adapters.log 2>&1 & adapters=$$!; \
-	$(BIN)/python -m pytest $(WAITING) $(ARGS) >$(VENV)/waiting.log 2>&1 & waiting=$$!; \
+		>$(VENV)/waiting.log 2>&1 & waiting=$$!; \
 	$(BIN)/python -m pytest tests $(APART:%=--ignore=%) $(ARGS); code=$$?; \
-	wait $$waiting || code=1; \
-	cat $(VENV)/waiting.log; \
-	wait $$adapters || code=1; \
-	cat $(VENV)/adapters.log; \
-	wait $$simulated || code=1; \
-	cat $(VENV)/simulated.log; \
+	for lane in waiting adapters simulated seeds; do \
+		eval "wait \$$$$lane" || code=1; \
+		cat $(VENV)/$$lane.log; \
+	done; \
 	exit $$code
 
 test-spark: $(READY_SPARK) ## Run the tests of the billing jobs, and of a protocol that they bill.
 	$(BIN)/python -m pytest $(SPARK) $(ARGS)
+
+# Needs root, the network, and Debian's buildah and debootstrap; takes minutes.
+test-image: $(READY_DEV) ## Build the image of the Containerfile, and serve it.
+	WEIR_TEST_IMAGE=1 $(BIN)/python -m pytest tests/image $(ARGS)
 
 setup-spark: $(READY_SPARK) ## Install PySpark into .venv (500 MB to download).
 
@@ -88,11 +95,15 @@ chaos: $(READY_DEV) ## Kill, pause and cut off real processes under load: `make 
 	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: $(READY_DEV) ## Check style, types, import rules and tidiness.
-	$(BIN)/ruff check --output-format concise .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/tidy -q
+	@# Types take as long as all else, and one processor: two lanes.
+	@$(BIN)/mypy >$(VENV)/mypy.log 2>&1 & mypy=$$!; \
+	$(BIN)/ruff check --output-format concise . && \
+		$(BIN)/ruff format --check . && \
+		$(BIN)/lint-imports && \
+		$(BIN)/python -m pytest $(TIDY) -q; code=$$?; \
+	wait $$mypy || code=1; \
+	cat $(VENV)/mypy.log; \
+	exit $$code
 
 format: $(READY_DEV) ## Put imports and layout in order.
 	$(BIN)/ruff check --select I --fix .
@@ -103,6 +114,8 @@ bench: $(READY_DEV) ## Measure: `weir bench $(ARGS)`.
 
 docs: $(READY_DEV) ## Write the generated pages.
 	$(BIN)/python -m gateway.docs_config
+	$(BIN)/python -m gateway.docs_commands
+	$(BIN)/python -m gateway.docs_api
 	$(BIN)/python -m tests.rights.page
 
 freeze: $(READY_SPARK) ## Write constraints.txt from what is installed, after changing requirements.

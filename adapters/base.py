@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kernel.common.ports import Clock, Random
     from kernel.quotas.accounts import Quotas
 
+    from .connections import OpenConnection
     from .memory import GatewayMemory
     from .moving import ConsumersByKey
 
@@ -278,6 +279,9 @@ class Adapter(Protocol):
     def holders(self) -> Iterable[Holder]:
         """All who hold something now; a copy, through which others may go in their own time."""
 
+    def connections(self) -> Iterable[OpenConnection]:
+        """All that are open; a copy, through which others may go in their own time."""
+
     async def drain(self) -> None:
         """Take no new connection, tell every client to go, return when all have gone."""
 
@@ -357,7 +361,8 @@ class Services:
     listeners: Callable[[], Sequence[ListenerAddress]]
     """Where the open listeners bind, TLS contexts and all: for `transport.Listeners`."""
     certificate: Callable[[], PemPair]
-    """This node's certificate with its key, for an adapter whose library makes TLS itself."""
+    """This node's certificate with its key as they are now, for an adapter whose library makes TLS
+    itself: it asks at each handshake, from any thread."""
     client_authority: Path | None
     """Who signs the certificates of clients."""
 

@@ -15,6 +15,7 @@ from kernel.common.errors import NotLoaded
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from adapters.base import Rights
     from kernel.api.client import Client, PublishBatch
     from kernel.common.ids import TopicId
     from kernel.common.ports import Clock
@@ -59,15 +60,44 @@ def piece_bytes(
     return max(PIECE_BYTES_MIN, min(pieces)) if pieces else 0
 
 
+class Calling(Protocol):
+    """Who makes calls, and has signed them."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose tenant it is."""
+
+    @property
+    def rights(self) -> Rights:
+        """Its user's."""
+
+    @property
+    def accounts(self) -> dict[str, Account]:
+        """What it is limited by, by listener."""
+
+
 class Limiter:
     """Charges what is published and delivered in one protocol, by one process."""
 
-    def __init__(self, quotas: Quotas, client: Client, clock: Clock) -> None:
+    def __init__(self, protocol: str, quotas: Quotas, client: Client, clock: Clock) -> None:
+        self._protocol = protocol
         self.quotas = quotas
         self.now_ms = clock.monotonic_ms
         """The time of all limits."""
         self._client = client
         self._found: dict[str, _Topics] = {}
+
+    def account(self, tenant: str, user: str, listener: str) -> Account:
+        """What a connection of a user is limited by; see `Quotas.account`. `listener`: its name."""
+        return self.quotas.account(tenant, user, f"{self._protocol}.{listener}")
+
+    def account_of(self, caller: Calling, listener: str) -> Account:
+        """What the calls of one are limited by, who keeps it."""
+        account = caller.accounts.get(listener)
+        if account is None:
+            account = self.account(caller.tenant, caller.rights.principal.name, listener)
+            caller.accounts[listener] = account
+        return account
 
     def topics_of(self, tenant: str, now_ms: int) -> Mapping[TopicId, Account]:
         """The topics of a tenant that have limits, by id."""
@@ -110,50 +140,46 @@ class Limiter:
     def publish_refusal(self, account: Account, topic: str, messages: int) -> str | None:
         """Why so many messages to a topic are refused; None: they are not."""
         now_ms = self.now_ms()
-        reason = account.publishing_far_over(now_ms)
-        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
-        if reason is None and of_topic is not None:
-            reason = of_topic.publishing_far_over(now_ms)
-        if reason is not None:
-            account.refused(reason, messages)
-        return reason
+        for each in self._with_topic(account, topic):
+            reason = each.publishing_far_over(now_ms)
+            if reason is not None:
+                account.refused(reason, messages)
+                return reason
+        return None
 
     def call_published(self, account: Account, topic: str, messages: int, size: int) -> int:
         """A call publishes so much to a topic: for how long its client is to wait."""
         now_ms = self.now_ms()
-        delay_ms, slowest = account.published(now_ms, messages, size), account
-        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
-        if of_topic is not None:
-            of_topic_ms = of_topic.published(now_ms, messages, size)
-            if of_topic_ms > delay_ms:
-                delay_ms, slowest = of_topic_ms, of_topic
+        charged = self._with_topic(account, topic)
+        delays_ms = [each.published(now_ms, messages, size) for each in charged]
+        delay_ms = max(delays_ms)
         if delay_ms:
-            slowest.delayed(now_ms)
+            charged[delays_ms.index(delay_ms)].delayed(now_ms)
         return delay_ms
 
     def receive_refusal(self, account: Account, topic: str) -> str | None:
         """Why nothing of a topic is to be had now; None: something is."""
         now_ms = self.now_ms()
-        reason = account.delivery_far_over(now_ms)
-        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
-        if reason is None and of_topic is not None:
-            reason = of_topic.delivery_far_over(now_ms)
-        if reason is not None:
-            account.refused(reason)
-        return reason
+        for each in self._with_topic(account, topic):
+            reason = each.delivery_far_over(now_ms)
+            if reason is not None:
+                account.refused(reason)
+                return reason
+        return None
 
     def call_delivered(self, account: Account, topic: str, messages: int, size: int) -> int:
         """A call was answered with so much of a topic: for how long its client is to wait."""
         now_ms = self.now_ms()
-        delay_ms, slowest = account.delivered(now_ms, messages, size), account
-        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
-        if of_topic is not None:
-            of_topic_ms = of_topic.delivered(now_ms, messages, size)
-            if of_topic_ms > delay_ms:
-                delay_ms, slowest = of_topic_ms, of_topic
+        charged = self._with_topic(account, topic)
+        delays_ms = [each.delivered(now_ms, messages, size) for each in charged]
+        delay_ms = max(delays_ms)
         if delay_ms:
-            slowest.delivery_delayed(now_ms)
+            charged[delays_ms.index(delay_ms)].delivery_delayed(now_ms)
         return delay_ms
+
+    def _with_topic(self, account: Account, topic: str) -> tuple[Account, ...]:
+        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        return (account,) if of_topic is None else (account, of_topic)
 
 
 class _Topics:
@@ -340,7 +366,7 @@ def wait_s(delay_ms: int) -> float:
     return min(max(delay_ms, HOLD_MS_MIN), HOLD_MS_MAX) / 1_000
 
 
-class Held(Protocol):
+class Holdable(Protocol):
     """A connection (`transport.StreamProtocol`)."""
 
     def hold_reading(self, reason: str) -> None:
@@ -356,7 +382,7 @@ class Pause:
     __slots__ = ("_again", "_call_later", "_held", "is_on")
 
     def __init__(
-        self, held: Held, call_later: Callable[..., object], again: Callable[[], int]
+        self, held: Holdable, call_later: Callable[..., object], again: Callable[[], int]
     ) -> None:
         """`call_later(seconds, action)`; `again()` goes on with what was read before, if nothing is
         owed any more, and says for how long more nothing is to be read.

@@ -1,9 +1,10 @@
-"""Little is read at once from whoever has not signed in.
+"""Little is read at once from whoever has not signed in, or shares with others.
 
 One read of the event loop brings up to 256 KB, of every connection that has sent before anybody is
 asked: from ten thousand strangers that is more than a second, and more than there is room for. What
 a stranger has to say fits into a fraction of that. So until it is known, its transport reads into a
-small buffer, which all of them share, since what was read is copied at once.
+small buffer, which all of them share, since what was read is copied at once. The same is done, with
+a larger one, where reading is shared out (`fair_scheduler`): what has no turn stays in the socket.
 
 Not so over TLS, which has to decrypt what it has read before it can tell how much that is.
 """
@@ -17,18 +18,25 @@ from weakref import WeakKeyDictionary
 READ_BYTES: Final = 4 * 1024
 """A whole sign-in of any usual length; ten thousand of them are 40 MB."""
 
-_BUFFERS: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
+_BUFFERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, memoryview]] = WeakKeyDictionary()
 
 
 class SmallReads(asyncio.BufferedProtocol):
-    """Stands between a transport and its protocol until its client is known."""
+    """Stands between a transport and its protocol for as long as little is read."""
 
     __slots__ = ("_buffer", "_protocol")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol) -> None:
-        buffer = _BUFFERS.get(loop)
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol: asyncio.Protocol,
+        read_bytes: int = READ_BYTES,
+    ) -> None:
+        """`read_bytes`: at once, at most."""
+        buffers = _BUFFERS.setdefault(loop, {})
+        buffer = buffers.get(read_bytes)
         if buffer is None:
-            buffer = _BUFFERS[loop] = memoryview(bytearray(READ_BYTES))
+            buffer = buffers[read_bytes] = memoryview(bytearray(read_bytes))
         self._buffer = buffer
         self._protocol = protocol
 

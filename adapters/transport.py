@@ -11,6 +11,9 @@ Flow control is the event loop's own, in both directions:
 * reading: reasons to stop reading are counted by name (`hold_reading`, `release_reading`), so that
   two of them do not undo one another.
 
+While several tenants are active, what comes is taken in turn (`fair_scheduler`), if a driver has
+said whose the connection is (`shares_as`): until it is, nothing more is read.
+
 What a connection holds in memory is told to the budgets of the gateway (`memory`): unread output
 here, by all drivers alike; unfinished input by the driver, which knows it, at the end of a read.
 """
@@ -18,8 +21,11 @@ here, by all drivers alike; unfinished input by the driver, which knows it, at t
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
+from adapters.connections import next_number
+from adapters.fair_scheduler import NOBODY, PART_BYTES_MAX, FairScheduler, Place, TenantShare
 from adapters.lingering import LINGERING
 from adapters.memory import Excess, Share
 from adapters.read_scheduler import scheduler_of
@@ -27,6 +33,7 @@ from adapters.small_reads import SmallReads
 from adapters.tls_server import TlsServer
 from auth.private_files.tls import login_of
 from kernel.common.crowd import Crowd, address_of
+from kernel.common.fairness import WriteRounds
 from kernel.common.listening import PlainServer
 
 if TYPE_CHECKING:
@@ -42,6 +49,19 @@ _NO_HOLDS: frozenset[str] = frozenset()
 
 _TURN = "turn"
 """A reason not to read."""
+
+_SHARED = "shared"
+"""Another one: what has come waits for its turn beside other tenants."""
+
+_SHARED_ALONE: Final = frozenset({_SHARED})
+
+
+def _never(*_: object) -> asyncio.TimerHandle:
+    raise AssertionError("nobody shares")
+
+
+_UNSHARED: Final = FairScheduler(WriteRounds(), _never, _never, lambda: 0)
+"""Of connections that do not say whose they are."""
 
 
 class StreamHost(Protocol):
@@ -62,6 +82,10 @@ class StreamHost(Protocol):
     @property
     def is_reading_held(self) -> bool:
         """Whether there is a reason not to read."""
+
+    @property
+    def is_waiting_for_turn(self) -> bool:
+        """Whether something has come that had no turn yet: who sent it is not silent."""
 
     def lags(self) -> None:
         """Something begins to wait until the peer reads, or answers, what was sent before."""
@@ -85,18 +109,46 @@ class StreamProtocol(asyncio.Protocol):
         "_input",
         "_memory",
         "_output",
+        "_place",
+        "_reads_as",
+        "_tenant_share",
+        "_untaken",
+        "_untaken_at",
         "_write_scheduled",
         "bytes_in",
         "bytes_out",
         "is_writing_paused",
         "loop",
+        "number",
+        "opened_s",
         "out",
         "transport",
+        "turns",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, memory: ListenerMemory) -> None:
+    work_us = 0
+    """See `fair_scheduler.Reading`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        memory: ListenerMemory,
+        turns: FairScheduler | None = None,
+    ) -> None:
+        """`turns`: whose turn it is to be read; None: it is never shared out."""
         self.loop = loop
+        self.number = next_number()
+        self.opened_s = loop.time()
+        """When it came, by the loop's clock."""
         self._memory = memory
+        self.turns = turns or _UNSHARED
+        self._tenant_share = self.turns.strangers
+        # Whom `turns.alone` has to be for what comes to be taken at once.
+        self._reads_as: TenantShare = NOBODY if turns is None else self._tenant_share
+        self._place: Place | None = None
+        self._untaken = b""
+        """What has come and waits for its turn, from `_untaken_at` on."""
+        self._untaken_at = 0
         # Made when there is something to hold: most connections never have one.
         self._input: Share | None = None
         self._output: Share | None = None
@@ -110,6 +162,18 @@ class StreamProtocol(asyncio.Protocol):
         self._closing = False
         # Made for the first reason: an idle connection has none.
         self._holds: frozenset[str] = _NO_HOLDS
+
+    @property
+    def waits_for(self) -> str:
+        """Why it is not read, or not written to; empty: for nothing."""
+        held = sorted(self._holds)
+        return ", ".join(["the client to read", *held] if self.is_writing_paused else held)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether what it carries is encrypted."""
+        transport = self.transport
+        return transport is not None and transport.get_extra_info("ssl_object") is not None
 
     # --- To be overridden -------------------------------------------------------------------
 
@@ -166,12 +230,13 @@ class StreamProtocol(asyncio.Protocol):
         if share is None:
             share = self._input = Share(self.judged_as(), self._drop_input, self._unfinished)
         pool = self._memory.input
+        size += len(self._untaken) - self._untaken_at
         pool.hold(share, size, self.loop.call_soon)
         if size and pool.is_tight:
             self.take_turn()
 
     def _unfinished(self) -> int:
-        return self.unfinished_bytes
+        return self.unfinished_bytes + len(self._untaken) - self._untaken_at
 
     @property
     def has_input(self) -> bool:
@@ -234,6 +299,86 @@ class StreamProtocol(asyncio.Protocol):
         """It is this one's turn."""
         self.release_reading(_TURN)
 
+    # --- Turns beside other tenants ---------------------------------------------------------
+
+    def shares_as(self, tenant: str) -> None:
+        """It is a tenant's from now on."""
+        turns, place = self.turns, self._place
+        is_waiting = place is not None and place.is_in
+        if place is not None and is_waiting:
+            turns.leave(place)
+        if self._reads_as is self._tenant_share:
+            self._reads_as = turns.tenant(tenant)
+        self._tenant_share = turns.tenant(tenant)
+        turns.sends(self._tenant_share)
+        if place is not None:
+            place.tenant = self._tenant_share
+            if is_waiting:
+                turns.wait(place)
+
+    def _share_out(self, data: bytes) -> None:
+        """Take what has come, now or in turn."""
+        turns, tenant = self.turns, self._tenant_share
+        if self._untaken:
+            self._untaken = self._untaken[self._untaken_at :] + data
+            self._untaken_at = 0
+        elif not turns.sends(tenant):
+            if self._reads_as is not tenant:
+                self._reads_as = tenant
+                self.read_much()
+            self.received(data)
+        elif self._memory.input.is_tight:
+            # Nothing is kept that could be taken.
+            self.received(data)
+        elif turns.at_once(tenant, len(data)):
+            turns.take_at_once(tenant, len(data), partial(self.received, data))
+        else:
+            self._untaken = data
+            self.hold_reading(_SHARED)
+            if self._reads_as is not turns.strangers and self.transport is not None:
+                self._reads_as = turns.strangers
+                self.transport.set_protocol(SmallReads(self.loop, self, PART_BYTES_MAX))
+            self.hold_input(self.unfinished_bytes)
+            self.wait_for_turn()
+
+    def wait_for_turn(self) -> None:
+        """Have `take_part` called when it is its turn."""
+        if self._place is None:
+            self._place = Place(self, self._tenant_share)
+        self.turns.wait(self._place)
+
+    @property
+    def is_waiting_for_turn(self) -> bool:
+        """Whether something has come that had no turn: who sent it is not silent."""
+        return bool(self._untaken)
+
+    def has_part(self) -> bool:
+        """See `fair_scheduler.Reading`."""
+        return bool(self._untaken) and self._holds == _SHARED_ALONE
+
+    def take_part(self, most_bytes: int) -> int:
+        """See `fair_scheduler.Reading`."""
+        at = self._untaken_at
+        part = self._untaken[at : at + most_bytes]
+        self._untaken_at = at + len(part)
+        if self._untaken_at >= len(self._untaken):
+            self._forget_untaken()
+        self.received(part)
+        if not self._untaken:
+            if self.has_input:
+                self.hold_input(self.unfinished_bytes)
+            self.release_reading(_SHARED)
+        return len(part)
+
+    def take_untaken(self) -> bytes:
+        """All that has come and had no turn: it is not waited for any more."""
+        untaken = self._untaken[self._untaken_at :]
+        self._forget_untaken()
+        return untaken
+
+    def _forget_untaken(self) -> None:
+        self._untaken, self._untaken_at = b"", 0
+
     # --- Output -----------------------------------------------------------------------------
 
     def write_soon(self) -> None:
@@ -269,6 +414,7 @@ class StreamProtocol(asyncio.Protocol):
             return
         self.flush()
         self._closing = True
+        self._forget_untaken()
         transport = self.transport
         if transport is None:
             return
@@ -281,6 +427,7 @@ class StreamProtocol(asyncio.Protocol):
     def abort(self) -> None:
         """Drop the connection with whatever was not written. Idempotent."""
         self._closing = True
+        self._forget_untaken()
         if self.transport is not None:
             self.transport.abort()
 
@@ -314,8 +461,12 @@ class StreamProtocol(asyncio.Protocol):
         if reason not in self._holds:
             return
         self._holds -= {reason}
-        if not self._holds and not self._closing:
+        if self._closing:
+            return
+        if not self._holds:
             self._set_reading(on=True)
+        elif self._holds == _SHARED_ALONE:
+            self.wait_for_turn()
 
     def _set_reading(self, *, on: bool) -> None:
         transport = self.transport
@@ -359,7 +510,10 @@ class StreamProtocol(asyncio.Protocol):
         """Called by the event loop."""
         if not self._closing:
             self.bytes_in += len(data)
-            self.received(data)
+            if self.turns.alone is self._reads_as:
+                self.received(data)
+            else:
+                self._share_out(data)
 
     def pause_writing(self) -> None:
         """Called by the event loop."""
@@ -375,7 +529,12 @@ class StreamProtocol(asyncio.Protocol):
             self.lags()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop, once."""
+        """Called by the event loop, once. What has come before counts, also if its turn has not."""
+        untaken = self.take_untaken()
+        if untaken and not self._closing:
+            self.received(untaken)
+        if self._place is not None:
+            self.turns.leave(self._place)
         self._closing = True
         self.out.clear()
         self._let_go()

@@ -5,6 +5,7 @@ is each protocol's own.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kernel.api.client import Received
@@ -21,7 +22,7 @@ NOTHING_RECEIVED = Received(None, None, (), 0)
 """What a poll that is ended has got."""
 
 
-class SharedBatches:
+class SharedBatches(ABC):
     """The kernel batch that is open, and the sink of batches (`kernel.api.client.PublishSink`): a
     commit costs as much as several sends, so they go together. A batch's tag is the list of those
     who wait for it.
@@ -42,13 +43,13 @@ class SharedBatches:
             self._begun()
         return batch
 
+    @abstractmethod
     def _begun(self) -> None:
         """A batch is open from now on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def published(self, batch: PublishBatch) -> None:
         """The kernel has stored, or refused, every message."""
-        raise NotImplementedError
 
 
 class Poll(Generic[RefusalT]):

@@ -22,15 +22,17 @@ Rows without a protocol:
 
 - `kernel_rows`: the command of the kernel's rows; `kernel_speed`, `kernel_latency`: its parts;
   `kernel_load`: what they share
-- `raft_rows`: the Raft core alone
+- `raft_rows`: the Raft core alone; `placement_rows`: where replicas go, in a large cluster
 - `stream_rows`: a gateway beside a client in the process of the store
 - `many_rows`: very many queues; a restart with very many messages
+- `scrape_row`: metrics of very many topics
 - `metering_rows`: what metering costs a message
 - `micro`: what each stage of the hot path costs
 
 Runs by hand:
 
 - `builds`: two builds of Weir side by side, CPU a message
+- `neighbour`: what one tenant's flood costs another's messages
 - `soak`: whether memory stays where it is under steady traffic
 - `hostile`: what strangers make a node hold
 """

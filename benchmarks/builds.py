@@ -112,11 +112,15 @@ def pinned(core: int, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def node(tree: Path, folder: Path, settings: list[str]) -> Iterator[Side]:
-    """One `weir serve` of a tree, ready."""
+def node(
+    tree: Path, folder: Path, settings: list[str], config: Path | None = None
+) -> Iterator[Side]:
+    """One `weir serve` of a tree, ready. `config`: a file of settings."""
     ports = {name: free_port() for name in LISTENERS}
     every = [f"{name}={port}" for name, port in ports.items()] + settings
     sets = [word for setting in every for word in ("--set", setting)]
+    if config is not None:
+        sets += ["--config", str(config)]
     command = pinned(0, "-m", "gateway", "serve", "--data", str(folder / "data"), *sets)
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(

@@ -3,10 +3,11 @@
     python benchmarks/cluster_rows.py groups|idle|kill [--rounds N] [--write benchmarks/RESULTS.md]
 
 `groups`: CPU a message, of one store with 1, 4 and 16 groups, 8 producers of 1 KB messages, a topic
-each; the three stores in one process take turns. `idle`: CPU of three `weir store` processes with
-16 groups that nobody uses. `kill`: three `weir store` and a `weir gateway`, default timeouts; AMQP
-publishes with confirms go on while the leader of the queue's group is killed (SIGKILL): the longest
-time without a confirm. The store that was killed is started again before the next round.
+each; the three stores in one process take turns. `idle`: CPU and memory of three `weir store`
+processes with 4, 16 and 64 groups that nobody uses. `kill`: three `weir store` and a `weir
+gateway`, default timeouts; AMQP publishes with confirms go on while the leader of the queue's group
+is killed (SIGKILL): the longest time without a confirm. The store that was killed is started again
+before the next round.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ GROUPS = (1, 4, 16)
 BURST = 10_000
 """Messages of one producer and burst."""
 
-IDLE_GROUPS = 16
+IDLE_GROUPS = (4, 16, 64)
 IDLE_S = 20.0
 QUEUE = "kill"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -127,17 +128,29 @@ def cpu_s(process: Process) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def resident_mb(process: Process) -> float:
+    """Memory that a process has."""
+    pages = int(Path(f"/proc/{process.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def idle_row(data: Path, _rounds: int) -> dict[str, float]:
     """See the module's head."""
-    with contextlib.ExitStack() as stack:
-        cluster = Stores(data, stack, IDLE_GROUPS)
-        cluster.form()
-        time.sleep(30)  # checkpoints, and rest
-        before = {number: cpu_s(each) for number, each in cluster.stores.items()}
-        time.sleep(IDLE_S)
-        spent = {number: cpu_s(each) - before[number] for number, each in cluster.stores.items()}
-    found = {f"store {n}: % of a core": round(each / IDLE_S * 100, 2) for n, each in spent.items()}
-    return found | {"of all three": round(sum(spent.values()) / IDLE_S * 100, 2)}
+    found: dict[str, float] = {}
+    for groups in IDLE_GROUPS:
+        with contextlib.ExitStack() as stack:
+            cluster = Stores(data / str(groups), stack, groups)
+            (data / str(groups)).mkdir()
+            cluster.form()
+            time.sleep(30)  # checkpoints, and rest
+            stores = cluster.stores.values()
+            before = sum(map(cpu_s, stores))
+            time.sleep(IDLE_S)
+            spent = (sum(map(cpu_s, stores)) - before) / IDLE_S * 100
+            memory = sum(map(resident_mb, stores)) / len(stores)
+        found[f"{groups} groups: % of a core, all three stores"] = round(spent, 2)
+        found[f"{groups} groups: MB of memory, a store"] = round(memory, 1)
+    return found
 
 
 class Confirms(threading.Thread):
@@ -214,7 +227,7 @@ def kill_row(data: Path, rounds: int) -> dict[str, float]:
 
 TITLES = {
     "groups": "Kernel: CPU a message with many Raft groups, 8 producers, 1 KB",
-    "idle": f"Cluster: CPU of three stores with {IDLE_GROUPS} groups that nobody uses",
+    "idle": "Cluster: CPU and memory of three stores with groups that nobody uses",
     "kill": "Cluster: time without a confirmed publish when a leader is killed, default timeouts",
 }
 BARS = {("groups", "most over least"): 1.15, ("kill", "p50 s"): 3.0}

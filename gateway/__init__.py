@@ -12,6 +12,8 @@ imports it.
 - `access/`: users, rights, certificates
 - `config/`: the settings
 - `docs_config`: makes docs/reference/config.md out of protocols.yaml
+- `docs_api`: makes docs/reference/api.md out of the admin API's operations
+- `docs_commands`: makes the man page and the shell completions out of the commands
 """
 
 from __future__ import annotations

@@ -14,8 +14,10 @@ import structlog
 from auth.errors import AuthError
 from gateway.commands.common.output import ExitCode, say
 from gateway.process.data_lock import DataDirectoryInUse
+from gateway.process.garbage import spare_what_is_loaded
 from gateway.process.open_files import allow_open_files
 from gateway.process.running import StartRefused
+from gateway.reporting.events import EVENTS
 from kernel.common.errors import KernelError
 from kernel.log.errors import JournalDamaged, JournalError
 
@@ -33,6 +35,7 @@ _log = structlog.get_logger("weir.app")
 
 def run(settings: Settings) -> int:
     """Serve until told to stop; the exit code."""
+    spare_what_is_loaded()
     set_up_logging()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     files = allow_open_files()
@@ -118,6 +121,7 @@ def set_up_logging() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            EVENTS.line,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),

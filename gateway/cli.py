@@ -1,66 +1,130 @@
-"""The command `weir`: a tree of commands, and the one place where failures become exit codes."""
+"""The command `weir`: a tree of commands, and the one place where failures become exit codes.
+
+A command's modules are imported when the command is asked for: `tree` makes the others of their one
+line of help alone, so that no command waits for what it does not use.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, NoReturn
 
 import typer
 
 import gateway
-from gateway.commands.admin import (
-    cluster,
-    group,
-    limit,
-    message,
-    node,
-    route,
-    session,
-    tenant,
-    topic,
-    user,
-)
-from gateway.commands.admin.health import health
 from gateway.commands.common.output import CommandError, say
-from gateway.commands.processes.gateway import gateway as serve_gateway
-from gateway.commands.processes.serve import serve
-from gateway.commands.processes.store import store
-from gateway.commands.tools import bench, config
-from gateway.commands.tools.bill import bill
-from gateway.commands.tools.doctor import doctor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-app = typer.Typer(
-    name="weir",
-    help="One message queue for SQS, AMQP, MQTT and RocketMQ clients, over one durable log.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(serve)
-app.command()(store)
-app.command("gateway")(serve_gateway)
-app.command()(health)
-app.command()(doctor)
-app.add_typer(topic.topics, name="topic")
-app.add_typer(topic.queues, name="queue")
-app.add_typer(group.app, name="group")
-app.add_typer(route.routers, name="router")
-app.add_typer(route.routes, name="route")
-app.add_typer(message.app, name="message")
-app.add_typer(session.app, name="session")
-app.add_typer(user.users, name="user")
-app.add_typer(user.keys, name="key")
-app.add_typer(user.policies, name="policy")
-app.add_typer(tenant.app, name="tenant")
-app.add_typer(limit.app, name="limit")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(node.app, name="node")
-app.add_typer(config.app, name="config")
-app.add_typer(bench.app, name="bench")
-app.command()(bill)
+
+class Entry(NamedTuple):
+    """A command, or a group of commands, of the first level."""
+
+    module: str
+    """Below gateway.commands."""
+    attribute: str
+    """Of that module: a typer.Typer, or the function of a command."""
+    help: str
+    """What the command says of itself: `weir --help` shows it without asking."""
+
+
+COMMANDS: Final = {
+    "serve": Entry(
+        "processes.serve", "serve", "Serve all enabled protocols until SIGTERM or Ctrl-C."
+    ),
+    "store": Entry(
+        "processes.store",
+        "store",
+        "Run a store of a cluster until SIGTERM or Ctrl-C; its leaderships go to others first.",
+    ),
+    "gateway": Entry(
+        "processes.gateway",
+        "gateway",
+        "Serve all enabled protocols before the stores of a cluster until SIGTERM or Ctrl-C.",
+    ),
+    "health": Entry(
+        "admin.health",
+        "health",
+        "Say how a node is: exit code 0 if every check is well, 3 if one is not or none answers.",
+    ),
+    "doctor": Entry(
+        "tools.doctor",
+        "doctor",
+        "Check the data directory of a server that does not run: exit code 3 if it is damaged.",
+    ),
+    "bill": Entry(
+        "tools.bill",
+        "bill",
+        "Bill a month and show its invoices. The same records give the same run, not a second one.",
+    ),
+    "topic": Entry("admin.topic", "topics", "Topics: streams, and the queues of SQS and AMQP."),
+    "queue": Entry(
+        "admin.topic",
+        "queues",
+        "Work topics: what SQS and AMQP call queues. A message goes when it is acked.",
+    ),
+    "group": Entry("admin.group", "app", "Consumer groups of topics."),
+    "router": Entry("admin.route", "routers", "Routers: what AMQP calls exchanges."),
+    "route": Entry("admin.route", "routes", "Routes from routers: what AMQP calls bindings."),
+    "message": Entry("admin.message", "app", "Look at messages, send one."),
+    "connection": Entry("admin.connection", "app", "Who is connected."),
+    "events": Entry(
+        "admin.events",
+        "events",
+        "Say what has happened, a line of JSON each: who came and went, who changed what, alarms.",
+    ),
+    "session": Entry("admin.session", "app", "Sessions of MQTT clients."),
+    "user": Entry("admin.user", "users", "Users of every protocol and of the admin API."),
+    "key": Entry("admin.user", "keys", "Access keys, by which SQS and RocketMQ sign."),
+    "policy": Entry("admin.user", "policies", "Policies: what users may do."),
+    "tenant": Entry("admin.tenant", "app", "Tenants: the settings name them, below `tenants`."),
+    "limit": Entry(
+        "admin.limit", "app", "Limits of what tenants, users, topics and listeners may use."
+    ),
+    "cluster": Entry("admin.cluster", "app", "The stores of a cluster."),
+    "node": Entry("admin.node", "app", "The gateways of a cluster."),
+    "context": Entry(
+        "tools.context",
+        "app",
+        "Servers by name, with whom to sign in as: kept in a file of yours.",
+    ),
+    "config": Entry("tools.config", "app", "Show and check the settings."),
+    "bench": Entry(
+        "tools.bench",
+        "app",
+        "Load testers for Weir or any other broker; they verify loss, duplicates and order.",
+    ),
+}
+
+
+def tree(asked: Collection[str]) -> typer.Typer:
+    """The command line, with everything below those of COMMANDS that are in `asked`."""
+    app = typer.Typer(
+        name="weir",
+        help="One message queue for SQS, AMQP, MQTT and RocketMQ clients, over one durable log.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(weir)
+    for name, entry in COMMANDS.items():
+        if name not in asked:
+            app.command(name, help=entry.help)(_not_asked)
+            continue
+        found = getattr(import_module(f"gateway.commands.{entry.module}"), entry.attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def _not_asked() -> None:
+    """Stands for a command whose name is not among the arguments, and so is never called."""
+    raise AssertionError
 
 
 def _show_version(asked: bool) -> None:
@@ -69,7 +133,6 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def weir(
     version: Annotated[
         bool,
@@ -83,8 +146,11 @@ def weir(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code; `arguments` stand in for sys.argv[1:]."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    # A shell that completes names the words in a variable of its own, and may ask for any.
+    asked = COMMANDS if "_WEIR_COMPLETE" in os.environ else given
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="weir")
+        tree(asked)(args=given, prog_name="weir")
     except CommandError as error:
         say(f"weir: {error.message}")
         if error.hint:

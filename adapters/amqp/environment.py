@@ -102,7 +102,7 @@ class AmqpHost(StreamHost, Protocol):
     """Whose connection it is; empty until that is known."""
 
     listener_name: str
-    """Of the listener that it came by, as limits know it."""
+    """Of the listener that it came by."""
 
     def pause(self, delay_ms: int) -> None:
         """Do not read for so long; then call `Connection.go_on`."""

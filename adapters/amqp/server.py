@@ -15,7 +15,7 @@ from adapters.amqp import figures
 from adapters.amqp.channel.revoking import recheck
 from adapters.amqp.connection.state_machine import Connection
 from adapters.amqp.environment import Counters, Environment
-from adapters.amqp.errors import RESOURCE_ERROR, AmqpError
+from adapters.amqp.errors import CONNECTION_FORCED, RESOURCE_ERROR, AmqpError
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.lifecycle import ConnectionState
 from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
@@ -23,6 +23,7 @@ from adapters.amqp.messages.stamps import Stamps
 from adapters.amqp.messages.stored import register_origin
 from adapters.amqp.topology.declaring import Declarations
 from adapters.base import ListenerAddress
+from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter, Pause, wait_s
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 
     from adapters.base import AdapterStatistics, SignIn, TrafficCounter, TrafficMeter
+    from adapters.connections import ChannelShown, ConnectionShown
     from adapters.moving import ConsumersByKey
     from kernel.api.client import Client
     from kernel.api.origins import Origins
@@ -52,13 +54,15 @@ class AmqpProtocol(StreamProtocol):
     """One socket. `adapters.amqp.environment.Host` of its connection."""
 
     def __init__(self, adapter: AmqpAdapter, listener: ListenerAddress) -> None:
-        super().__init__(asyncio.get_running_loop(), adapter.memory_of[listener.name])
+        super().__init__(
+            asyncio.get_running_loop(), adapter.memory_of[listener.name], adapter.turns
+        )
         self._adapter = adapter
         self._clock = adapter.clock
         self.listener = listener
         self.is_moving = False
         """Whether its client has been asked to go elsewhere."""
-        self.listener_name = f"{adapter.name}.{listener.name}"
+        self.listener_name = listener.name
         self._pause: Pause | None = None
         self.connection = Connection(adapter.environment, self)
         self.tenant = ""
@@ -134,6 +138,22 @@ class AmqpProtocol(StreamProtocol):
         """See `adapters.base.Holder`."""
         return recheck(self.connection, self._adapter.environment.counters)
 
+    # --- adapters.connections.OpenConnection ------------------------------------------------
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        rights = self.connection.rights
+        return ("", "") if rights is None else (rights.principal.tenant, rights.principal.name)
+
+    def shown(self) -> ConnectionShown:
+        return figures.shown_connection(self, self.connection, self.listener)
+
+    def channels_shown(self) -> Iterator[ChannelShown]:
+        return figures.channels_of(self.connection)
+
+    def end(self, reason: str) -> None:
+        self.connection.fail(0, AmqpError(CONNECTION_FORCED, reason))
+
     def count_octets(self) -> None:
         """Count what came and went since the last time, for the tenant; about once a second."""
         meter = self._adapter.environment.meter
@@ -151,6 +171,7 @@ class AmqpProtocol(StreamProtocol):
         """See `Host`."""
         self.tenant = tenant
         self._adapter.known(self)
+        self.shares_as(tenant)
 
     # --- Host -------------------------------------------------------------------------------
 
@@ -224,6 +245,7 @@ class AmqpAdapter:
             each.name: self._memory.listener(self.name, each.name) for each in listeners
         }
         self._loop = asyncio.get_running_loop()
+        self.turns = fair_scheduler_of(client, self._loop)
         self.tasks = Tasks(self._loop)
         self.environment = Environment(
             client=client,
@@ -234,7 +256,7 @@ class AmqpAdapter:
             settings=settings or AmqpSettings(),
             stamps=Stamps(),
             counters=Counters(),
-            limiter=Limiter(quotas or Quotas(), client, clock),
+            limiter=Limiter(self.name, quotas or Quotas(), client, clock),
             meter=meter,
         )
         register_origin(origins)
@@ -286,6 +308,10 @@ class AmqpAdapter:
         return moved
 
     def holders(self) -> Iterable[AmqpProtocol]:
+        """See `adapters.base.Adapter`."""
+        return list(self._listeners.connections)
+
+    def connections(self) -> Iterable[AmqpProtocol]:
         """See `adapters.base.Adapter`."""
         return list(self._listeners.connections)
 

@@ -11,10 +11,12 @@ connection has no task of its own; CONNECT, SUBSCRIBE, UNSUBSCRIBE and the end r
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from adapters.connections import ConsumerShown
 from adapters.limiting import Charging, Delivering
 from adapters.mqtt.access.refusals import reason_of, sign_in_reason
 from adapters.mqtt.access.rights import USE_CLIENT, may_have
@@ -220,7 +222,7 @@ class ClientConnection:
     def check_deadline(self, now_ms: int) -> int | None:
         """Ends a connection that was silent for too long; else the time to look again."""
         self._host.count_octets()
-        if self._host.is_paused:
+        if self._host.is_paused or self._host.is_waiting_for_turn:
             return now_ms + 1_000
         closed = self.session.check_deadline(now_ms)
         if closed is not None:
@@ -249,6 +251,27 @@ class ClientConnection:
             self._fail(ReasonCode.NOT_AUTHORIZED, "the client identifier may not be used any more")
         elif self._requests is not None:
             yield from self._requests.recheck()
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """Tenant and user; empty until somebody has signed in."""
+        rights = self._rights
+        return ("", "") if rights is None else (rights.principal.tenant, rights.principal.name)
+
+    def subscriptions_shown(self, most: int) -> list[ConsumerShown]:
+        """What it is subscribed to."""
+        if self._inbox is None:
+            return []
+        return [
+            ConsumerShown(
+                each, each, ack_required=True, prefetch_count=0, messages_unacknowledged=0
+            )
+            for each in islice(self._inbox.subscriptions, most)
+        ]
+
+    def end(self, reason: str) -> None:
+        """An operator closes it."""
+        self._fail(ReasonCode.ADMINISTRATIVE_ACTION, reason)
 
     def shut_down(self) -> None:
         """Says goodbye: the server stops."""
@@ -384,8 +407,8 @@ class ClientConnection:
         await self._accept(assigned)
 
     def _account(self, rights: Rights) -> Account:
-        principal, listener = rights.principal, f"mqtt.{self._host.listener}"
-        return self._env.limiter.quotas.account(principal.tenant, principal.name, listener)
+        principal = rights.principal
+        return self._env.limiter.account(principal.tenant, principal.name, self._host.listener)
 
     def _will_of(self, connect: Connect) -> GivenWill | None:
         """The will that is to be kept: not what a bridge says of its own connection."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import AdapterStatistics
+from adapters.connections import DETAILS_MAX, ChannelShown, ConnectionShown
+from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter, Pause, wait_s
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
@@ -30,7 +32,7 @@ from adapters.transport import Listeners, StreamProtocol, Tasks
 from kernel.quotas.accounts import Quotas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from adapters.base import ListenerAddress, TrafficMeter
     from adapters.moving import ConsumersByKey
@@ -68,7 +70,7 @@ class MqttProtocol(StreamProtocol):
     )
 
     def __init__(self, adapter: MqttAdapter, listener: str) -> None:
-        super().__init__(adapter.loop, adapter.memory_of[listener])
+        super().__init__(adapter.loop, adapter.memory_of[listener], adapter.turns)
         self.listener = listener
         self._adapter = adapter
         self._traffic: ConnectionTraffic | None = None
@@ -104,6 +106,52 @@ class MqttProtocol(StreamProtocol):
             self._later = data[most:]
             self.take_turn()
             self.take(data[:most])
+
+    # --- adapters.connections.OpenConnection ------------------------------------------------
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        return self.client.owner
+
+    def shown(self) -> ConnectionShown:
+        client = self.client
+        tenant, user = client.owner
+        limited = "a limit" if self.is_paused or self._is_limited else ""
+        return ConnectionShown(
+            id=f"mqtt-{self.number}",
+            protocol="mqtt",
+            listener=self.listener,
+            peer=self.peer,
+            ssl=self.is_secret,
+            tenant=tenant,
+            user=user,
+            client_id=client.client_id,
+            client="bridge" if client.is_bridge else "",
+            state=client.session.state.name.lower(),
+            waits_for=", ".join(filter(None, (self.waits_for, limited))),
+            connected_s=self.loop.time() - self.opened_s,
+            channels=int(client.is_connected),
+            consumers=client.subscription_count,
+            messages_unacknowledged=client.session.in_flight_count,
+            recv_oct=self.bytes_in,
+            send_oct=self.bytes_out,
+        )
+
+    def channels_shown(self) -> Iterator[ChannelShown]:
+        client = self.client
+        if client.is_connected:
+            yield ChannelShown(
+                number=1,
+                state="open",
+                confirm=True,
+                transactional=False,
+                prefetch_count=client.session.delivery_window,
+                messages_unacknowledged=client.session.in_flight_count,
+                consumers=client.subscriptions_shown(DETAILS_MAX),
+            )
+
+    def end(self, reason: str) -> None:
+        self.client.end(reason)
 
     def _most_bytes(self, read_bytes: int) -> int:
         """How much of what was read is taken in one turn."""
@@ -178,7 +226,7 @@ class MqttProtocol(StreamProtocol):
         """Called by the event loop, once: what came before the end counts, also if its turn has not
         come yet.
         """
-        later, self._later = self._later, b""
+        later, self._later = self._later + self.take_untaken(), b""
         if later and not self.client.session.is_over:
             self.take(later)
         super().connection_lost(exc)
@@ -220,6 +268,7 @@ class MqttProtocol(StreamProtocol):
         self._tenant = self._adapter.environment.figures.of(tenant)
         self._adapter.known(self)
         self.read_much()
+        self.shares_as(tenant)
 
     def count_octets(self) -> None:
         """See `Host`; called about every ten seconds."""
@@ -309,6 +358,7 @@ class MqttAdapter:
         self.memory_of = {
             each.name: self._memory.listener(self.name, each.name) for each in listeners
         }
+        self.turns = fair_scheduler_of(client, self.loop)
         self._tasks = Tasks(self.loop)
         self._clock = clock
         register_origin(client.origins)
@@ -328,7 +378,7 @@ class MqttAdapter:
             figures=BrokerFigures(clock, version, self._soon, self._connected),
             traffic=TrafficBook(meter),
             closings=Closings(clock, [each.name for each in listeners]),
-            limiter=Limiter(quotas or Quotas(), client, clock),
+            limiter=Limiter(self.name, quotas or Quotas(), client, clock),
             run=self._tasks.start,
             soon=self._soon,
         )
@@ -382,6 +432,10 @@ class MqttAdapter:
     def holders(self) -> Iterable[ClientConnection]:
         """See `adapters.base.Adapter`."""
         return [each.client for each in self._listeners.connections]
+
+    def connections(self) -> Iterable[MqttProtocol]:
+        """See `adapters.base.Adapter`."""
+        return list(self._listeners.connections)
 
     async def drain(self) -> None:
         """Take no new connection; tell every client that the server shuts down, and close."""

@@ -72,6 +72,7 @@ def make(services: Services) -> Adapter:
                 each.port,
                 services.certificate() if each.tls else None,
                 plain_too=each.plain_too,
+                renewed=services.certificate,
                 client_authority=(
                     services.client_authority.read_bytes()
                     if services.client_authority is not None

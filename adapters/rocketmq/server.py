@@ -17,6 +17,7 @@ import grpc
 import structlog
 
 from adapters.base import AdapterStatistics
+from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter
 from adapters.memory import GatewayMemory
 from adapters.rocketmq.clients.callers import Gate
@@ -32,6 +33,7 @@ from adapters.rocketmq.services.questions import Producers
 from adapters.rocketmq.settings import DRAIN_GRACE_S, STREAMS_MAX, RocketmqSettings
 from adapters.rocketmq.topics.ready_topics import Topics
 from adapters.rocketmq.topics.routes import place_named, place_of
+from adapters.rocketmq.transport.fair_calls import FairCalls
 from adapters.rocketmq.transport.grpc_calls import grpc_calls
 from adapters.rocketmq.transport.relay import Relay
 from adapters.rocketmq.transport.telemetry import Streams
@@ -43,9 +45,10 @@ from kernel.common.keyed_lock import KeyedLock
 from kernel.quotas.accounts import Quotas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from adapters.base import Holder, Rights, TrafficMeter
+    from adapters.connections import OpenConnection
     from adapters.moving import ConsumersByKey
     from auth.policies.policy_decisions import PolicyBook
     from auth.private_files.tls import PemPair
@@ -75,6 +78,8 @@ class GrpcListener:
     """With `tls`: clients may come without TLS as well, on the same port."""
     client_authority: bytes | None = None
     """With `tls`: clients need a certificate of one of these, PEM."""
+    renewed: Callable[[], PemPair] | None = None
+    """With `tls`: the certificate as it is now, asked for at each handshake."""
     reuse_port: bool = False
     """Share the port between worker processes (SO_REUSEPORT)."""
 
@@ -145,12 +150,13 @@ class RocketmqAdapter:
             settler=SharedChanges(client, self._loop, self._tasks),
             clients=Clients(settings),
             producers=Producers(client),
-            limiter=Limiter(quotas or Quotas(), client, clock),
+            limiter=Limiter(self.name, quotas or Quotas(), client, clock),
             sleep=asyncio.sleep,
             meter=meter,
             calls=meter.calls(ACTIONS) if meter is not None else None,
         )
-        self._service = Service(self._environment)
+        turns = fair_scheduler_of(client, self._loop)
+        self._service = Service(self._environment, FairCalls(turns, self._loop))
         self._streams = Streams(self._service, self._tasks)
         self._servers: dict[str, _GrpcServer] = {}
         self._relays: dict[str, Relay] = {}
@@ -188,6 +194,10 @@ class RocketmqAdapter:
         the renewal of leases.
         """
         return [*self._streams.holders(), *self._polls.holders(), self._environment.clients]
+
+    def connections(self) -> Iterable[OpenConnection]:
+        """See `adapters.base.Adapter`. A client's telemetry stream stands for its connection."""
+        return self._streams.holders()
 
     async def drain(self) -> None:
         """Take no new call (GOAWAY), end polls and streams, return when all calls have ended."""
@@ -232,7 +242,7 @@ class RocketmqAdapter:
             gauges={
                 "polls": len(self._polls),
                 "connections_relayed": sum(map(len, self._relays.values())),
-                "streams": len(self._streams),
+                "streams_open": len(self._streams),
                 "leases_renewed": environment.clients.renewal_count,
             },
             staying=self._streams.staying(now_ms),
@@ -244,9 +254,9 @@ class RocketmqAdapter:
         """Bind and serve one listener."""
         server: _GrpcServer = grpc.aio.server(options=_options(self._settings, wanted))
         if wanted.tls is not None and wanted.plain_too:
-            port = await self._open_relay(wanted, server, wanted.tls)
+            port = await self._open_relay(wanted, server)
         else:
-            port = _bind(server, wanted.host, wanted.port, wanted.tls, wanted.client_authority)
+            port = _bind(server, wanted.host, wanted.port, _credentials(wanted))
         listener = Listener(
             wanted.name, place_of(wanted.host, port), self._advertised.get(wanted.name)
         )
@@ -255,12 +265,12 @@ class RocketmqAdapter:
         self._servers[wanted.name] = server
         self._addresses[wanted.name] = (wanted.host, port)
 
-    async def _open_relay(self, wanted: GrpcListener, server: _GrpcServer, tls: PemPair) -> int:
+    async def _open_relay(self, wanted: GrpcListener, server: _GrpcServer) -> int:
         """Bind for clients with and without TLS; the port."""
         inside = "127.0.0.1"
         relay = Relay(
             _bind(server, inside, 0, None),
-            _bind(server, inside, 0, tls),
+            _bind(server, inside, 0, _credentials(wanted)),
             self._settings.connections_max,
             self._memory.listener(self.name, wanted.name),
         )
@@ -332,18 +342,38 @@ def _advertised(name: str, address: str) -> AnswerPlace:
         raise ValueError(message) from None
 
 
+def _credentials(listener: GrpcListener) -> grpc.ServerCredentials | None:
+    """What gRPC needs for TLS; None: it speaks without."""
+    if listener.tls is None:
+        return None
+    authority = listener.client_authority
+
+    def configured(pair: PemPair) -> grpc.ServerCertificateConfiguration:
+        pairs = ((pair.private_key, pair.certificate),)
+        return grpc.ssl_server_certificate_configuration(pairs, authority)
+
+    shown, renewed = listener.tls, listener.renewed
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        """At each handshake, in a thread of gRPC's; None: the same as before."""
+        nonlocal shown
+        pair = shown if renewed is None else renewed()
+        if pair is shown:
+            return None
+        shown = pair
+        return configured(pair)
+
+    return grpc.dynamic_ssl_server_credentials(configured(shown), fetch, authority is not None)
+
+
 def _bind(
-    server: _GrpcServer, host: str, port: int, tls: PemPair | None, authority: bytes | None = None
+    server: _GrpcServer, host: str, port: int, credentials: grpc.ServerCredentials | None
 ) -> int:
-    """Have gRPC listen; the port. `authority`: of the certificates that clients need. Raises
-    OSError.
-    """
+    """Have gRPC listen; the port. `credentials`: None: without TLS. Raises OSError."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        if tls is None:
+        if credentials is None:
             return server.add_insecure_port(address)
-        pair = (tls.private_key, tls.certificate)
-        credentials = grpc.ssl_server_credentials((pair,), authority, authority is not None)
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise _reason(host, port, error) from None

@@ -23,7 +23,7 @@ from . import error_mapping as kernel_errors
 from .actions import call_counting as calls
 from .actions import table as actions
 from .actions.receiving import ClientGone
-from .charging import SETTLING, account_of, charge_request, count_connection
+from .charging import SETTLING, charge_request, count_connection
 from .codec import request_protocol as wire
 from .environment import Context
 from .error_codes import SqsError
@@ -141,6 +141,7 @@ class SqsApplication:
     ) -> _Exchange:
         environment = self._environment
         caller = self._gate.admit(request, environment.clock.wall_ms() // 1000)
+        peer.belongs_to_tenant(caller.tenant)
         call = protocol.decode(request)
         if protocol.name == "json":
             environment.counters.requests_json += 1
@@ -159,7 +160,7 @@ class SqsApplication:
             partial(self._base_url, peer, host),
             trace,
             peer,
-            account_of(environment, caller, peer.listener),
+            environment.limiter.account_of(caller, peer.listener),
         )
         return _Exchange(context, call, protocol, request_id, len(request.body), answered)
 

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernel.api.client import PublishBatch
-    from kernel.quotas.account import Account
 
-    from .environment import Context, Environment
-    from .gate import Caller
+    from .environment import Context
     from .queues.ready_queue import Queue
     from .validation import SendRules
 
@@ -34,17 +32,6 @@ SETTLING: Final = frozenset(
         "DeleteMessageBatch",
     }
 )
-
-
-def account_of(environment: Environment, caller: Caller, listener: str) -> Account:
-    """What limits the caller of a request, by this listener."""
-    account = caller.accounts.get(listener)
-    if account is None:
-        account = environment.limiter.quotas.account(
-            caller.tenant, caller.rights.principal.name, f"sqs.{listener}"
-        )
-        caller.accounts[listener] = account
-    return account
 
 
 def count_connection(context: Context) -> None:

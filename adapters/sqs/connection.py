@@ -16,6 +16,7 @@ from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
+from adapters.connections import ChannelShown, ConnectionShown
 from adapters.limiting import Pause
 from adapters.transport import StreamProtocol
 
@@ -26,9 +27,10 @@ from .http.request_response import HttpResponse
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from adapters.base import ListenerAddress
+    from adapters.fair_scheduler import FairScheduler
     from adapters.memory import ListenerMemory
     from adapters.refused import Refused
     from adapters.transport import Tasks
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 
 _PIPELINE: Final = "pipeline"
 """Why reading is held: requests wait for their answers."""
+
+REQUEST_COST_BYTES: Final = 4 * 1024
+"""What a request costs beside others' bytes, however small it is: its signature is looked at."""
 
 _REFUSED: Final = 400
 """The first status of those that say no."""
@@ -69,6 +74,8 @@ class ConnectionHost(Protocol):
     """The Date header's value now."""
     memory_of: dict[str, ListenerMemory]
     """The budgets of the gateway's memory, by listener."""
+    turns: FairScheduler
+    """Whose turn it is."""
 
     def entered(self, connection: HttpConnection) -> bool:
         """A connection has opened; False: there are too many."""
@@ -86,11 +93,14 @@ class HttpConnection(StreamProtocol):
     def __init__(
         self, host: ConnectionHost, listener: ListenerAddress, loop: AbstractEventLoop
     ) -> None:
-        super().__init__(loop, host.memory_of[listener.name])
+        super().__init__(loop, host.memory_of[listener.name], host.turns)
         self._host = host
         self._reader = HttpReader()
         self._waiting: deque[Arrived] = deque()
         self._answering: Arrived | None = None
+        self._to_serve: Arrived | None = None
+        """What is being answered, until it is its turn beside other tenants."""
+        self._tenant = ""
         self.keeps_alive = True
         """Whether it stays open behind the next answer."""
         self._is_idle = False
@@ -150,6 +160,46 @@ class HttpConnection(StreamProtocol):
         if not self._host.entered(self):
             self.crowded_out()
 
+    # --- adapters.connections.OpenConnection ------------------------------------------------
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """Of the first request that was signed: which is nearly always all of them."""
+        account = self._counted_by
+        return ("", "") if account is None else (account.tenant, account.user)
+
+    def shown(self) -> ConnectionShown:
+        """What it is now."""
+        tenant, user = self.owner
+        return ConnectionShown(
+            id=f"sqs-{self.number}",
+            protocol="sqs",
+            listener=self.listener,
+            peer=self.peer,
+            ssl=self.scheme == "https",
+            tenant=tenant,
+            user=user,
+            client_id="",
+            client="",
+            state="answering" if self._answering else "idle" if self._is_idle else "reading",
+            waits_for=self.waits_for,
+            connected_s=self.loop.time() - self.opened_s,
+            channels=0,
+            consumers=0,
+            messages_unacknowledged=0,
+            recv_oct=self.bytes_in,
+            send_oct=self.bytes_out,
+        )
+
+    def channels_shown(self) -> Iterator[ChannelShown]:
+        """HTTP has none."""
+        return iter(())
+
+    def end(self, reason: str) -> None:
+        """Close it: HTTP has no word for why. What is being carried out is, unanswered."""
+        del reason
+        self.abort()
+
     def crowded_out(self) -> None:
         """There are too many connections, and it has to go."""
         self._note(Refusal.CONNECTIONS)
@@ -198,6 +248,7 @@ class HttpConnection(StreamProtocol):
         """The connection is gone."""
         self.is_lost = True
         self._waiting.clear()
+        self._to_serve = None
         if self._counted_by is not None:
             self._counted_by.disconnected()
         if self._lost_action is not None:
@@ -212,8 +263,12 @@ class HttpConnection(StreamProtocol):
             return
         if self._waiting:
             self._answering = arrived = self._waiting.popleft()
-            # Not at once: a commit that is on the disk, and is waited for, comes first.
-            self.loop.call_soon(self._serve, arrived)
+            if self.turns.is_shared:
+                self._to_serve = arrived
+                self.wait_for_turn()
+            else:
+                # Not at once: a commit that is on the disk, and is waited for, comes first.
+                self.loop.call_soon(self._serve, arrived)
             if not self._waiting:
                 self.release_reading(_PIPELINE)
         elif self._reader.fault is not None:
@@ -222,6 +277,26 @@ class HttpConnection(StreamProtocol):
             self._reader.awaits_continue = False
             self.out.append(_CONTINUE)
             self.write_soon()
+
+    def has_part(self) -> bool:
+        """See `fair_scheduler.Reading`."""
+        return self._to_serve is not None or super().has_part()
+
+    def take_part(self, most_bytes: int) -> int:
+        """See `fair_scheduler.Reading`: a request, or bytes that may complete one."""
+        arrived, self._to_serve = self._to_serve, None
+        if arrived is None:
+            return super().take_part(most_bytes)
+        self._serve(arrived)
+        size = len(arrived.request.body)
+        self.turns.submits(self._tenant_share, size)
+        return max(size, REQUEST_COST_BYTES)
+
+    def belongs_to_tenant(self, tenant: str) -> None:
+        """See `environment.Peer`."""
+        if tenant != self._tenant:
+            self._tenant = tenant
+            self.shares_as(tenant)
 
     def _serve(self, arrived: Arrived) -> None:
         work = self._host.application.serve(
@@ -264,7 +339,7 @@ class HttpConnection(StreamProtocol):
         """Close the connection of a client that takes longer than that for a request, or between
         two.
         """
-        if self._answering or self._closing:
+        if self._answering or self._closing or self.is_waiting_for_turn:
             return
         waited_s = self._host.ticks - self._since_s
         if waited_s > (idle_s_max if self._is_idle else request_s_max):

@@ -131,6 +131,9 @@ class Peer(Protocol):
     def is_counted(self) -> bool:
         """Whether it `belongs_to` somebody."""
 
+    def belongs_to_tenant(self, tenant: str) -> None:
+        """Whose request it was that came last."""
+
     def belongs_to(self, account: Account) -> str | None:
         """Count the connection as one of an account's, as long as it is there; the limit that
         refuses it: then it is closed behind its answer.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import AdapterStatistics
+from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
@@ -102,13 +103,14 @@ class SqsAdapter:
             polls=self._polls,
             locks=KeyedLock(),
             refused=self.refused,
-            limiter=Limiter(quotas or Quotas(), client, clock),
+            limiter=Limiter(self.name, quotas or Quotas(), client, clock),
             calls=meter.calls(ACTIONS) if meter is not None else None,
         )
         gate = Gate(verifier, settings.sign_in, rights_of, settings.accounts)
         self.application = SqsApplication(self._environment, gate, random, settings.advertised)
         self.counters = self._environment.counters
         self.tasks = Tasks(self._loop)
+        self.turns = fair_scheduler_of(client, self._loop)
         self.ticks = 0
         self.date = b""
         self._listeners: Listeners[HttpConnection] = Listeners(
@@ -155,6 +157,10 @@ class SqsAdapter:
     def holders(self) -> Iterable[Holder]:
         """See `adapters.base.Adapter`. Requests are signed each; what waits are long polls."""
         return self._polls.holders()
+
+    def connections(self) -> Iterable[HttpConnection]:
+        """See `adapters.base.Adapter`."""
+        return list(self._listeners.connections)
 
     async def drain(self) -> None:
         """Take no new connection; return when every request is answered and its client gone."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..users.records import Policy
-from .policy_rules import Action, Effect, Resource, ResourceKind, Rule
+from .policy_rules import Action, Effect, Policy, Resource, ResourceKind, Rule
 
 ADMINISTRATOR_POLICY = "administrator"
 """Everything. In a tenant other than `default`: everything in that tenant."""

@@ -43,7 +43,7 @@ from .policy_rules import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..users.records import Policy
+    from .policy_rules import Policy
 
 SHARED_DECISIONS_MAX = 4_096
 """Decisions per rule set and permission: the hot names of a tenant, at most about 1 MB."""

@@ -136,6 +136,15 @@ class Rule(msgspec.Struct, frozen=True, array_like=True):
         return " ".join([self.effect.value, actions, *resources])
 
 
+class Policy(msgspec.Struct, frozen=True, kw_only=True, tag="policy"):
+    """A named list of rules. Their order decides nothing: a deny beats every allow."""
+
+    tenant: str
+    name: str
+    rules: tuple[Rule, ...]
+    version: int = 0
+
+
 def _quote(word: str) -> str:
     """Quotes only what a shell-like reading would break; `*`, `$` and `#` stay readable."""
     return word if re.fullmatch(r"[^\s'\"\\]+", word) else shlex.quote(word)

@@ -12,10 +12,10 @@ All functions here are pure: addresses and environment are parameters.
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..loopback import is_loopback
 from ..policies.built_in import ADMINISTRATOR_POLICY, FULL_POLICY
 from ..principal import DEFAULT_TENANT
 from .records import AccessKey, User
@@ -58,22 +58,6 @@ class Development:
     user: User
     access_key: AccessKey
     secret: bytes
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach a host as written in a configuration.
-
-    A name other than `localhost` is not: what it resolves to may change.
-    """
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
 
 
 def development_principals(listeners: Sequence[ReachableListener]) -> Development | None:

@@ -15,8 +15,9 @@ from ..principal import Principal, PrincipalKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..policies.policy_rules import Policy
     from .development import Development
-    from .records import AccessKey, Policy, User
+    from .records import AccessKey, User
     from .store import AuthStore
 
 

@@ -12,8 +12,7 @@ import re
 import argon2
 import msgspec
 
-from ..errors import AuthCode, AuthError
-from ..policies.policy_rules import Rule, rule_fault
+from ..policies.policy_rules import Policy, rule_fault
 from ..principal import name_fault
 
 POLICIES_PER_USER_MAX = 8
@@ -27,9 +26,6 @@ MEMORY_COST_KIB_MAX = 262_144
 TIME_COST_MAX = 16
 LANES_MAX = 8
 """Bounds on foreign argon2 hashes: a hash is a program that the server runs at every login."""
-
-CHANGE_BYTES_MAX = 2 * 1024 * 1024
-"""A policy of the largest size has 64 x 16 patterns of 512 bytes, 0.5 MiB; nothing is larger."""
 
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 
@@ -65,15 +61,6 @@ class AccessKey(msgspec.Struct, frozen=True, kw_only=True, tag="access_key"):
         """Whether another record is the same signer, whatever else was altered."""
         mine = (self.key_id, self.tenant, self.user, self.sealed_secret)
         return mine == (other.key_id, other.tenant, other.user, other.sealed_secret)
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True, tag="policy"):
-    """A named list of rules. Their order decides nothing: a deny beats every allow."""
-
-    tenant: str
-    name: str
-    rules: tuple[Rule, ...]
-    version: int = 0
 
 
 Record = User | AccessKey | Policy
@@ -112,24 +99,6 @@ class RemovePolicy(msgspec.Struct, frozen=True, tag="remove_policy"):
 
 
 Change = Create | Alter | RemoveUser | RemoveAccessKey | RemovePolicy
-
-_encoder = msgspec.msgpack.Encoder()
-_change_decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
-
-
-def encode_change(change: Change) -> bytes:
-    """The change as it stands in the metadata group's log (MessagePack)."""
-    return _encoder.encode(change)
-
-
-def decode_change(data: bytes) -> Change:
-    """Inverse of encode_change. Raises AuthError DAMAGED on anything else."""
-    if len(data) > CHANGE_BYTES_MAX:
-        raise AuthError(AuthCode.DAMAGED, f"a change of {len(data)} bytes: too large to be one")
-    try:
-        return _change_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise AuthError(AuthCode.DAMAGED, f"not a change of the user store: {error}") from None
 
 
 def record_fault(record: Record) -> str | None:

@@ -3,8 +3,8 @@
 Rules:
 - `apply` is deterministic, never raises and never waits: the metadata group calls it for every
   change of its log, in order, on every node. What it refuses, it refuses on all of them.
-- The store never touches a disk. It takes changes (`records.Change`) and gives records; a
-  snapshot is its records in `records()` order, restored by `restore`.
+- The store never touches a disk. It takes changes (`records.Change`) and gives records
+  (`records`), which `restore` takes back.
 - `generation` rises whenever someone's rights may have changed. Whoever caches a decision
   compares it (auth.policies.policy_decisions), so that a removed right ends with the next message,
   and everyone who is connected is looked at anew (gateway.access.rights_watch). So it does not
@@ -23,12 +23,12 @@ import msgspec
 
 from ..errors import AuthCode, AuthError
 from ..policies.built_in import BUILT_IN_POLICIES
+from ..policies.policy_rules import Policy
 from .records import (
     AccessKey,
     Alter,
     Change,
     Create,
-    Policy,
     Record,
     RemoveAccessKey,
     RemoveUser,
@@ -47,13 +47,6 @@ ACCESS_KEYS_PER_USER_MAX = 8
 
 POLICIES_PER_TENANT_MAX = 1_000
 """More policies than people can keep apart; placeholders make one a device needless."""
-
-SNAPSHOT_FORMAT = 1
-
-
-class _Snapshot(msgspec.Struct, frozen=True):
-    format: int
-    records: list[Record]
 
 
 class AuthStore:
@@ -257,7 +250,7 @@ class AuthStore:
         self.generation += 1
         return None
 
-    # ------------------------------------------------------------------ snapshots
+    # ------------------------------------------------------------------ all of them
 
     def records(self) -> Iterator[Record]:
         """All records in the one order that `restore` takes: policies, users, keys, by name.
@@ -286,21 +279,6 @@ class AuthStore:
         generation = self.generation
         self.__dict__.update(fresh.__dict__)
         self.generation = generation + 1
-
-    def dump(self) -> bytes:
-        """The whole store as bytes; equal stores give equal bytes."""
-        return msgspec.msgpack.encode(_Snapshot(SNAPSHOT_FORMAT, list(self.records())))
-
-    def load(self, data: bytes) -> None:
-        """Inverse of `dump`. Raises AuthError DAMAGED, leaving the state as it was."""
-        try:
-            snapshot = msgspec.msgpack.decode(data, type=_Snapshot)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise AuthError(AuthCode.DAMAGED, f"not a snapshot of users: {error}") from None
-        if snapshot.format != SNAPSHOT_FORMAT:
-            message = f"a snapshot of users in format {snapshot.format}, not {SNAPSHOT_FORMAT}"
-            raise AuthError(AuthCode.DAMAGED, message)
-        self.restore(snapshot.records)
 
 
 def _rights(user: User) -> tuple[tuple[str, ...], bool, int]:

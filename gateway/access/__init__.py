@@ -2,9 +2,11 @@
 
 - `identity`: users, keys and policies of the store's records, joined with `auth`
 - `rights_watch`: a right that is withdrawn reaches who is connected
+- `disconnects`: all connections of a user, closed at every gateway
 - `limit_records`: limits that were set at run time, joined with those of the settings
 - `will_rights`: whether a will that is due may still be published
 - `certificates`: the certificate that this process shows
+- `live_certificates`: certificates that are read again
 - `tls_failures`: TLS handshakes that come to nothing: counted and logged
 - `turned_away`: processes that the cluster's own listeners have turned away: logged
 """

@@ -7,16 +7,19 @@ DATA/admin.crt    the one that the admin side shows, for commands on the same ma
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from auth.private_files.tls import CertificateFiles, open_loopback_certificate, read_pem_pair
+from auth.private_files.certificates import open_loopback_certificate
+from auth.private_files.tls import CertificateFiles
+from gateway.admin.address import ADMIN_CERTIFICATE
 
 if TYPE_CHECKING:
+    from auth.private_files.tls import PemPair
+    from gateway.access.live_certificates import LiveCertificate, LiveCertificates
     from gateway.config.schema import Settings
     from kernel.common.ports import Clock
-
-ADMIN_CERTIFICATE: Final = "admin.crt"
 
 
 def certificate_of(settings: Settings, clock: Clock) -> CertificateFiles:
@@ -28,16 +31,21 @@ def certificate_of(settings: Settings, clock: Clock) -> CertificateFiles:
     return open_loopback_certificate(Path(settings.node.data) / "tls", now)
 
 
-def admin_certificate(settings: Settings, clock: Clock) -> CertificateFiles | None:
-    """Of the admin side, left for commands of this machine; None: it speaks plain HTTP. Raises
-    AuthError, OSError.
-    """
-    published = Path(settings.node.data) / ADMIN_CERTIFICATE
-    if not settings.node.admin.tls:
-        published.unlink(missing_ok=True)
-        return None
-    files = certificate_of(settings, clock)
+def certificate_of_listeners(
+    certificates: LiveCertificates, settings: Settings, clock: Clock
+) -> LiveCertificate:
+    """The same, as it is shown now. Raises AuthError."""
+    return certificates.of("listeners", partial(certificate_of, settings, clock))
+
+
+def publish_admin_certificate(data: Path, pair: PemPair) -> None:
+    """Leave the admin side's certificate for commands of this machine. Raises OSError."""
+    published = data / ADMIN_CERTIFICATE
     fresh = published.with_suffix(".new")
-    fresh.write_bytes(read_pem_pair(files).certificate)
+    fresh.write_bytes(pair.certificate)
     fresh.replace(published)
-    return files
+
+
+def remove_admin_certificate(data: Path) -> None:
+    """The admin side speaks plain HTTP."""
+    (data / ADMIN_CERTIFICATE).unlink(missing_ok=True)

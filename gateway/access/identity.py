@@ -20,13 +20,13 @@ import structlog
 from auth.errors import AuthCode, AuthError
 from auth.password_checks.passwords import PasswordChecker
 from auth.policies.policy_decisions import Access, PolicyBook
+from auth.policies.policy_rules import Policy
 from auth.principal import split_login
 from auth.users.directory import Directory
 from auth.users.records import (
     AccessKey,
     Change,
     Create,
-    Policy,
     Record,
     RemoveAccessKey,
     RemovePolicy,

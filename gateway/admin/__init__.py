@@ -2,7 +2,8 @@
 
 - `app`: the routes of a process, put together
 - `http`: HTTP, and who may reach it
-- `resources`: the API, by subject
+- `resources`: the API, by subject; `operations`: the table of all that may be done
+- `openapi`: the document that tells of them
 - `health`, `metrics`: how the process is; figures
 - `address`: where a data directory's server listens
 """

@@ -16,10 +16,14 @@ from starlette.routing import Mount, Route
 
 from auth.errors import AuthError
 from gateway.admin.health import HealthRoutes
-from gateway.admin.http.callers import for_operators, ruled
 from gateway.admin.http.errors import http_error, internal_error, kernel_or_auth_error
-from gateway.admin.http.guard import METRICS_PATH, Guard
+from gateway.admin.http.guard import Guard
+from gateway.admin.http.operations import bound, for_operators, route
+from gateway.admin.openapi import API_PATH, Description
+from gateway.admin.operations import API, TOP
 from gateway.admin.resources.cluster import Admission, ClusterRoutes, FeatureRoutes
+from gateway.admin.resources.connections import ConnectionRoutes
+from gateway.admin.resources.events import EventRoutes
 from gateway.admin.resources.limits import LimitRoutes
 from gateway.admin.resources.messages import MessageRoutes
 from gateway.admin.resources.metering import MeteringRoutes
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter, Declaration
     from auth.private_files.tokens import AdminToken
+    from gateway.access.disconnects import Disconnects
     from gateway.access.identity import Identity
     from gateway.access.limit_records import LimitRecords
     from gateway.admin.resources.declared_shapes import DeclaredShapes
@@ -53,9 +58,6 @@ if TYPE_CHECKING:
     from kernel.common.ports import Clock
     from kernel.quotas.accounts import Quotas
 
-API_PATH = "/api/v1"
-
-
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -65,7 +67,7 @@ def _elsewhere(path: str, code: Code, message: str) -> Route:
     async def refuse(_request: Request) -> Response:
         raise KernelError(code, message)
 
-    return for_operators(Route(path, refuse, methods=METHODS))
+    return for_operators(path, METHODS, refuse)
 
 
 NO_CLUSTER = [
@@ -98,6 +100,9 @@ class AdminParts:
     quotas: Quotas
     declared: Mapping[str, Declaration]
     """All adapters that the settings name, by protocol."""
+    disconnects: Disconnects
+    node_name: str
+    """What this process is called."""
     metering: NodeMetering | None = None
     """None: switched off."""
     cluster_admin: ClusterAdmin | None = None
@@ -121,53 +126,60 @@ class StoreParts:
 def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
     """The application of one listener, behind its guard."""
     tenants = KnownTenants(parts.tenants, parts.principals.store, words_in(parts.declared))
-    api = ruled(
-        [
-            *tenants.routes(),
-            *TopicRoutes(parts.client, parts.clock, tenants, parts.adapters, parts.shapes).routes(),
-            *RouterRoutes(parts.client, tenants).routes(),
-            *MessageRoutes(
-                parts.client, parts.clock, tenants, names_by_origin(parts.declared)
-            ).routes(),
-            *SessionRoutes(parts.client, tenants, parts.declared).routes(),
-            *PrincipalRoutes(parts.principals, tenants).routes(),
-            *LimitRoutes(parts.limits, parts.quotas).routes(),
-            *MeteringRoutes(parts.metering).routes(),
-            *(FeatureRoutes(parts.features).routes() if parts.features is not None else ()),
-            *(
-                ClusterRoutes(parts.cluster_admin, None).routes()
-                if parts.cluster_admin is not None
-                else ()
-            ),
+    resources: list[object] = [
+        tenants,
+        TopicRoutes(parts.client, parts.clock, tenants, parts.adapters, parts.shapes),
+        RouterRoutes(parts.client, tenants),
+        MessageRoutes(parts.client, parts.clock, tenants, names_by_origin(parts.declared)),
+        SessionRoutes(parts.client, tenants, parts.declared),
+        ConnectionRoutes(parts.adapters, parts.node_name, tenants, parts.disconnects),
+        PrincipalRoutes(parts.principals, tenants),
+        LimitRoutes(parts.limits, parts.quotas, parts.client, parts.tenants),
+        MeteringRoutes(parts.metering),
+        EventRoutes(),
+    ]
+    elsewhere: Sequence[Route] = ()
+    if parts.cluster_admin is not None:
+        resources += [
+            ClusterRoutes(parts.cluster_admin, None),
+            FeatureRoutes(parts.cluster_admin),
         ]
-    )
-    if parts.cluster_admin is None:
-        api += NO_CLUSTER
-    application = _application(parts.health, api)
+    else:
+        elsewhere = NO_CLUSTER
+        if parts.features is not None:
+            resources.append(FeatureRoutes(parts.features))
+    application = _application(parts.health, resources, elsewhere)
     return Guard(application, listener, parts.token, parts.identity, tenants.has)
 
 
 def build_store_app(listener: Listener, parts: StoreParts) -> ASGIApp:
     """The application of a store's listener: only the token opens it."""
-    api = [*ruled(ClusterRoutes(parts.cluster_admin, parts.admission).routes()), ASK_A_GATEWAY]
-    return Guard(_application(parts.health, api), listener, parts.token, None)
+    resources = (
+        ClusterRoutes(parts.cluster_admin, parts.admission),
+        FeatureRoutes(parts.cluster_admin),
+        EventRoutes(),
+    )
+    application = _application(parts.health, resources, [ASK_A_GATEWAY])
+    return Guard(application, listener, parts.token, None)
 
 
 def build_waiting_app(listener: Listener, token: AdminToken, health: HealthRoutes) -> ASGIApp:
     """The application of a process that does not serve yet: its health and no more."""
-    return Guard(_application(health, [NOT_YET]), listener, token, None)
+    return Guard(_application(health, (), [NOT_YET]), listener, token, None)
 
 
-def _application(health: HealthRoutes, api: list[Route]) -> ASGIApp:
-    """`api`: routes that ask for their rights themselves (`callers`)."""
-    top = [
-        Route("/livez", health.live, methods=["GET"]),
-        Route("/readyz", health.ready, methods=["GET"]),
-        Route(METRICS_PATH, health.metrics, methods=["GET"]),
-    ]
-    own_health = Route("/health", health.health, methods=["GET"])
+def _application(
+    health: HealthRoutes, resources: Sequence[object], elsewhere: Sequence[Route]
+) -> ASGIApp:
+    """`elsewhere`: routes of what is not served here, which say so."""
+    description = Description()
+    api = bound(API, (health, description, *resources))
+    description.operations = [operation for operation, _ in api]
     app = Starlette(
-        routes=[*ruled(top), Mount(API_PATH, routes=[*ruled([own_health]), *api])],
+        routes=[
+            *(route(*each) for each in bound(TOP, (health,))),
+            Mount(API_PATH, routes=[*(route(*each) for each in api), *elsewhere]),
+        ],
         exception_handlers={
             KernelError: kernel_or_auth_error,
             AuthError: kernel_or_auth_error,

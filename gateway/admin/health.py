@@ -2,12 +2,14 @@
 
 /livez      200 while the process answers
 /readyz     200 while it serves and takes messages, else 503 and why
-/metrics    Prometheus' text form
+/metrics    Prometheus' text form, or OpenMetrics; /metrics/detailed of all topics
 /health     (of the API) every check
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,20 +17,25 @@ from msgspec import Struct
 from starlette.responses import PlainTextResponse, Response
 
 import gateway
+from gateway.admin.http.callers import is_known
 from gateway.admin.http.requests import answer
 from gateway.admin.metrics.process_metrics import render
+from gateway.admin.metrics.series_text import END, TextForm, form_of
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from prometheus_client.registry import Collector
     from starlette.requests import Request
+    from starlette.types import Message, Receive, Scope, Send
 
     from adapters.memory import GatewayMemory
+    from gateway.admin.metrics.topic_metrics import TopicMetrics
     from gateway.reporting.node_metering import NodeMetering
 
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
+STREAM_S_MAX = 60.0
+"""For a client to read its metrics: six times as long as a scraper waits by itself."""
 
 MEMORY_ALARM_SHARE = 0.75
 """Of a budget: when it is used up, clients are dropped until seven eighths are used, so that a
@@ -80,9 +87,17 @@ def memory_check(memory: GatewayMemory | None) -> Check:
 class HealthRoutes:
     """Handlers of health and metrics."""
 
-    def __init__(self, checks: Callable[[], Sequence[Check]], collector: Collector) -> None:
-        """`checks()`: what there is to be checked, looked at now."""
+    def __init__(
+        self,
+        checks: Callable[[], Sequence[Check]],
+        collector: Collector,
+        topics: TopicMetrics | None = None,
+    ) -> None:
+        """`checks()`: what there is to be checked, looked at now; `topics`: None: it serves nobody
+        yet.
+        """
         self._checks = checks
+        self._topics = topics
         self._collector = collector
 
     async def live(self, request: Request) -> Response:
@@ -99,8 +114,21 @@ class HealthRoutes:
         return PlainTextResponse("ok\n")
 
     async def metrics(self, request: Request) -> Response:
-        """Every figure."""
-        return Response(render(self._collector), media_type=METRICS_TYPE)
+        """Figures of the process, of tenants and of selected topics."""
+        form = form_of(request.headers.get("accept", ""))
+        topics = self._topics
+        names = is_known(request)
+        parts = topics.totals(form, names=names) if topics is not None else None
+        return StreamedText(form, render(self._collector, form), parts)
+
+    async def detailed(self, request: Request) -> Response:
+        """Figures of all topics, a family at a time."""
+        form = form_of(request.headers.get("accept", ""))
+        query = request.query_params
+        if self._topics is None:
+            raise KernelError(Code.UNAVAILABLE, "this process serves nobody yet")
+        asked = query.getlist("family"), query.get("tenant"), query.get("name")
+        return StreamedText(form, b"", self._topics.detailed(form, *asked))
 
     async def health(self, request: Request) -> Response:
         """The checks as JSON; 503 if one fails."""
@@ -108,3 +136,35 @@ class HealthRoutes:
         ok = all(check.ok for check in checks)
         body = Health("ok" if ok else "unhealthy", gateway.__version__, checks)
         return answer(body, 200 if ok else 503)
+
+
+class StreamedText(Response):
+    """Text that is made while it is sent. A client that has not read all of it after STREAM_S_MAX
+    is cut off, so that nobody keeps others from scraping.
+    """
+
+    def __init__(
+        self, form: TextForm, first: bytes, parts: AsyncIterator[bytes] | None = None
+    ) -> None:
+        super().__init__(None, media_type=form.value)
+        del self.headers["content-length"]
+        self._form = form
+        self._first = first
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all of it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STREAM_S_MAX):
+                head = {"status": self.status_code, "headers": self.raw_headers}
+                await send({"type": "http.response.start", **head})
+                await send(_body(self._first, more=True))
+                if self._parts is not None:
+                    async for part in self._parts:
+                        await send(_body(part, more=True))
+                last = END if self._form is TextForm.OPEN_METRICS else b""
+                await send(_body(last, more=False))
+
+
+def _body(part: bytes, *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": part, "more_body": more}

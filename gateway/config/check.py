@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from auth.users.development import is_loopback
+from auth.loopback import is_loopback
 from gateway.config.cluster_settings import cluster_findings
 from gateway.config.declared import look
 from gateway.config.exposure import exposure_findings

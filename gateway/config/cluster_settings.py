@@ -43,6 +43,8 @@ class Security:
     """Empty: certificates alone prove it."""
     server_tls: ssl.SSLContext | None
     client_tls: ssl.SSLContext | None
+    files: CertificateFiles | None = None
+    """What both of them show."""
 
     def __repr__(self) -> str:
         return "Security(...)"
@@ -189,6 +191,7 @@ def open_security(cluster: Cluster, environ: Mapping[str, str] = os.environ) -> 
         secret,
         server_context(files, client_authority=authority),
         client_context(files, authority),
+        files,
     )
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import structlog
-
+from auth.loopback import is_loopback
 from auth.principal import SignInMode
-from auth.users.development import is_loopback
 from gateway.config.path import spell
 
 if TYPE_CHECKING:
@@ -26,8 +24,6 @@ CLUSTER_LISTENERS: Final = (("node", "store"), ("node", "mesh"))
 
 PLAIN_TEXT: Final = "node.insecure.plain_text"
 NO_SIGN_IN: Final = "node.insecure.no_sign_in"
-
-_log = structlog.get_logger("weir.start")
 
 
 class Exposure(NamedTuple):
@@ -82,9 +78,12 @@ def exposure_findings(settings: Settings) -> Iterator[tuple[Path, str]]:
 
 def warn_of_exposures(settings: Settings) -> list[str]:
     """Say in the log what is open; the same as lines for people."""
+    import structlog  # half of the modules that commands about settings would load
+
+    log = structlog.get_logger("weir.start")
     lines = []
     for each in exposures(settings):
-        _log.warning("not secured", setting=spell(each.path), what=each.what, meant_by=each.meant)
+        log.warning("not secured", setting=spell(each.path), what=each.what, meant_by=each.meant)
         lines.append(f"NOT SECURED: {spell(each.path)} {each.what}")
     return lines
 

@@ -16,24 +16,24 @@ from msgspec.structs import asdict
 
 from auth.principal import name_fault
 from kernel.common.limits import NAME_BYTES_MAX
-from kernel.quotas.rates import EACH, Rates, Scope, Whose
+from kernel.quotas.limits import EACH, Entity, LimitSet, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gateway.config.path import Path
-    from gateway.config.schema import Limits, Protocol, Settings, TopicLimits
+    from gateway.config.schema import Limits, Protocol, Settings, TrafficLimits
 
 
-def quotas_of(limits: Limits) -> dict[Whose, Rates]:
+def quotas_of(limits: Limits) -> dict[Entity, LimitSet]:
     """The limits as the kernel takes them."""
-    by_whose: dict[Whose, TopicLimits] = {
-        **{Whose(Scope.TENANT, tenant, ""): each for tenant, each in limits.tenants.items()},
-        **{Whose(Scope.USER, *_split(named)): each for named, each in limits.users.items()},
-        **{Whose(Scope.TOPIC, *_split(named)): each for named, each in limits.topics.items()},
-        **{Whose(Scope.LISTENER, "", name): each for name, each in limits.listeners.items()},
+    by_entity: dict[Entity, TrafficLimits] = {
+        **{Entity(Scope.TENANT, tenant, ""): each for tenant, each in limits.tenants.items()},
+        **{Entity(Scope.USER, *_split(named)): each for named, each in limits.users.items()},
+        **{Entity(Scope.TOPIC, *_split(named)): each for named, each in limits.topics.items()},
+        **{Entity(Scope.LISTENER, "", name): each for name, each in limits.listeners.items()},
     }
-    return {whose: Rates(**asdict(each)) for whose, each in by_whose.items()}
+    return {entity: LimitSet(**asdict(each)) for entity, each in by_entity.items()}
 
 
 def limits_findings(settings: Settings) -> Iterator[tuple[Path, str]]:
@@ -54,7 +54,9 @@ def limits_findings(settings: Settings) -> Iterator[tuple[Path, str]]:
             )
 
 
-def _named_findings(section: str, entries: Mapping[str, TopicLimits]) -> Iterator[tuple[Path, str]]:
+def _named_findings(
+    section: str, entries: Mapping[str, TrafficLimits]
+) -> Iterator[tuple[Path, str]]:
     for named in entries:
         path = ("limits", section, named)
         tenant, name = _split(named)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from msgspec import Meta, Struct
 
 from kernel.common.limits import DATA_GROUPS_MAX
-from kernel.quotas.rates import LIMIT_MAX
+from kernel.quotas.limits import LIMIT_MAX
 
 if TYPE_CHECKING:
     from gateway.config.path import Path
@@ -37,6 +37,9 @@ PEERS_MAX = 64
 """More addresses than a cluster has stores."""
 
 CLUSTER_NAME_LENGTH_MAX = 64
+
+TOPIC_PATTERNS_MAX = 100
+"""Patterns in one setting, each of which is tried on every topic."""
 
 MEMORY_BYTES_MIN = 32 * 1024 * 1024
 """With less than twice the largest message, one client that is not the quickest gets none through.
@@ -152,6 +155,13 @@ class Metering(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     export_interval_s: Annotated[int, Meta(ge=0, le=86_400)]
 
 
+class Metrics(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What /metrics shows of single topics."""
+
+    topics: Annotated[list[str], Meta(max_length=TOPIC_PATTERNS_MAX)]
+    top: Annotated[int, Meta(ge=0, le=1_000)]
+
+
 class Memory(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What clients of all protocols together may make a gateway hold, at least one of the largest
     messages each.
@@ -214,6 +224,7 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     insecure: Insecure
     key_file: str | None
     metering: Metering
+    metrics: Metrics
     memory: Memory
     cluster: Cluster
 
@@ -230,8 +241,8 @@ Allowed = Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None
 """A limit; null: there is none."""
 
 
-class TopicLimits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits of a topic, each a second."""
+class TrafficLimits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits that all have, each a second."""
 
     published_messages: Allowed = None
     published_bytes: Allowed = None
@@ -239,7 +250,14 @@ class TopicLimits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     delivered_bytes: Allowed = None
 
 
-class ClientLimits(TopicLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TopicLimits(TrafficLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of a topic."""
+
+    stored_messages: Allowed = None
+    stored_bytes: Allowed = None
+
+
+class ClientLimits(TrafficLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Limits of a user or a listener, each a second but for the last two."""
 
     requests: Allowed = None
@@ -252,6 +270,8 @@ class TenantLimits(ClientLimits, frozen=True, forbid_unknown_fields=True, kw_onl
 
     topics: Allowed = None
     groups: Allowed = None
+    stored_messages: Allowed = None
+    stored_bytes: Allowed = None
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

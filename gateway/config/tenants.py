@@ -15,6 +15,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
+from msgspec import to_builtins
+
 from auth.principal import DEFAULT_TENANT, name_fault
 from kernel.common.limits import RESERVED_PREFIXES
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from adapters.base import Declaration, TenantWord
     from gateway.config.path import Path
-    from gateway.config.schema import Tenant
+    from gateway.config.schema import Limits, Tenant
 
 TENANTS_MAX: Final = 200
 """The meter keeps 20,000 active keys for all tenants: so many still have 100 each."""
@@ -44,11 +46,20 @@ def words_in(declared: Mapping[str, Declaration]) -> dict[str, TenantWord]:
     return {name: each.tenant for name, each in declared.items() if each.tenant is not None}
 
 
-def tenants_word(tenants: Mapping[str, Tenant], declared: Mapping[str, Declaration]) -> str:
-    """16 characters that are the same where tenants and their names in every protocol are, in
-    whatever way the settings say so.
+def settings_word(
+    tenants: Mapping[str, Tenant], declared: Mapping[str, Declaration], limits: Limits
+) -> str:
+    """16 characters that are the same where tenants, their names in every protocol and all limits
+    are that gateways share, in whatever way the settings say so. Without limits they are what
+    builds have said that compared tenants alone.
     """
-    names = {protocol: names_in(tenants, protocol) for protocol in words_in(declared)}
+    names: dict[str, object] = {
+        protocol: names_in(tenants, protocol) for protocol in words_in(declared)
+    }
+    shared = {**limits.tenants, **limits.users, **limits.topics}
+    if shared:
+        named = {"tenants": limits.tenants, "users": limits.users, "topics": limits.topics}
+        names[""] = to_builtins(named)
     spelled = json.dumps(names, sort_keys=True).encode()
     return hashlib.sha256(spelled).hexdigest()[:16]
 

@@ -87,15 +87,20 @@ def check_no_gateway(path: Path) -> None:
 async def run_until_told(
     start: Callable[[asyncio.TaskGroup], Awaitable[None]],
     stop: Callable[[], Awaitable[None]],
+    reload: Callable[[], None],
     drain_seconds: float,
 ) -> None:
     """Start, serve until SIGTERM or SIGINT, stop; `stop` also follows a start that has failed.
+    SIGHUP is `reload`, but on a terminal another word for stopping.
     Raises an ExceptionGroup of what these and the tasks of the group raise.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    # On a terminal it says that the terminal is gone.
+    hung_up = stopping.set if sys.stderr.isatty() else reload
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
     async with asyncio.TaskGroup() as tasks:
         try:
             await start(tasks)

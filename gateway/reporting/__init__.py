@@ -4,5 +4,6 @@
 - `heartbeat_reports`: whom a gateway serves, told to the manager each second; which of its clients
   are to go elsewhere is the answer
 - `limit_reports`: what is used of limits there, and what a gateway may use (ADR 27)
+- `events`: what happens, for who follows it
 - `leader_log`: a store's log lines about who leads the groups
 """

@@ -8,8 +8,9 @@ While nobody leads group 0 nothing is told, and nobody moves. Adapters may go on
 where it was told to go; when that gateway takes no more clients, or this one is no longer drained,
 they hear it by the addresses that they were given, which are emptied.
 
-It also tells a word for its `tenants`, and hears which other gateways have told another: clients
-would find other names there. That is said, and stops nothing.
+It also tells a word for its `tenants` and `limits`, and hears which other gateways have told
+another: clients would find other names there, or may use more or less. That is said, and stops
+nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import gateway
 from adapters.base import KERNEL_ORIGIN
 from gateway.config.cluster_settings import ANYWHERE, host_label, spell_address
 from gateway.config.declared import KERNEL_NAME, declared_in, names_by_origin
-from gateway.config.tenants import tenants_word
+from gateway.config.tenants import settings_word
 from kernel.cluster.gateway_balance import SMOOTHED
 from kernel.cluster.messages import (
     CLIENT_NAME_LENGTH_MAX,
@@ -83,7 +84,7 @@ class HeartbeatReporter:
         declared = declared_in(settings.protocols)
         self._kinds = {KERNEL_ORIGIN: KERNEL_NAME, **names_by_origin(declared)}
         self._origins = {kind: origin for origin, kind in self._kinds.items()}
-        self._tenants = tenants_word(settings.tenants, declared)
+        self._tenants = settings_word(settings.tenants, declared, settings.limits)
         self._client = client
         self._adapters = {each.name: each for each in adapters}
         self._cluster_admin = cluster_admin
@@ -96,7 +97,7 @@ class HeartbeatReporter:
         self._absent: dict[str, int] = {}
         """Of these gateways, those that are missing among the others, and for how many reports."""
         self.unlike: tuple[str, ...] = ()
-        """Gateways whose tenants are not those of this one: the first few by name."""
+        """Gateways whose tenants or limits are not those of this one: the first few by name."""
         self.unlike_count = 0
         """How many there are."""
         self._fewer = 0
@@ -197,7 +198,7 @@ class HeartbeatReporter:
         self._compare(orders)
 
     def _compare(self, orders: Orders) -> None:
-        """Say which gateways have other tenants, once whenever that changes."""
+        """Say which gateways have other tenants or limits, once whenever that changes."""
         found = tuple(orders.unlike)
         if found == self.unlike and orders.unlike_count == self.unlike_count:
             self._fewer = 0
@@ -210,18 +211,20 @@ class HeartbeatReporter:
         self.unlike, self.unlike_count = found, orders.unlike_count
         if found:
             _log.warning(
-                "other gateways have other tenants", gateways=found, count=self.unlike_count
+                "other gateways have other tenants or limits",
+                gateways=found,
+                count=self.unlike_count,
             )
         else:
-            _log.info("all gateways have the same tenants")
+            _log.info("all gateways have the same tenants and limits")
 
     def unlike_reason(self) -> str:
-        """What is wrong with the tenants of the cluster's gateways; empty if nothing is."""
+        """What is wrong with the settings of the cluster's gateways; empty if nothing is."""
         if not self.unlike:
             return ""
         others = self.unlike_count - len(self.unlike)
         more = f" and {others} others" if others else ""
-        return f"the setting tenants is another one at {', '.join(self.unlike)}{more}"
+        return f"the settings tenants or limits are others at {', '.join(self.unlike)}{more}"
 
     def _place(self, move: ClientMove) -> dict[str, str]:
         """The addresses of a gateway that a protocol's clients can use."""

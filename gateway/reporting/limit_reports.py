@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from kernel.cluster.messages import LIMITS_TOLD_MAX, LimitUse
-from kernel.quotas.rates import PER_SECOND, Kind, Scope, Whose
+from kernel.quotas.limits import EACH, PER_SECOND, STORED, Entity, LimitKind, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ SECONDS_KEPT: Final = 3
 ALONE_REPORTS: Final = 5
 """As many reports missed have the manager take a gateway for gone."""
 
-_Key = tuple[Whose, Kind]
+_Key = tuple[Entity, LimitKind]
 
 
 class LimitReports:
@@ -63,9 +63,28 @@ class LimitReports:
             found.append(LimitUse(scope.value, tenant, name, kind.value, max(parts)))
         for (scope, tenant, name), limit, here in self._quotas.connections():
             part = min(here / limit, 1.0)
-            found.append(LimitUse(scope.value, tenant, name, Kind.CONNECTIONS.value, part, here))
+            found.append(
+                LimitUse(scope.value, tenant, name, LimitKind.CONNECTIONS.value, part, here)
+            )
+        found += self._stored()
         found.sort(key=lambda each: each.wanted, reverse=True)
         return found[:LIMITS_TOLD_MAX]
+
+    def _stored(self) -> list[LimitUse]:
+        """Questions for what is stored of who is limited: the stores know."""
+        quotas = self._quotas
+        entities = dict.fromkeys(each for each in quotas.limits() if each.scope in _STORING)
+        entities.update(dict.fromkeys(quotas.tenants()))
+        found: list[LimitUse] = []
+        for entity in entities:
+            limits, stored = quotas.limits_of(entity), quotas.stored.get(entity, (0, 0))
+            for kind, amount in zip(STORED, stored, strict=True):
+                limit = limits.of(kind)
+                if limit is not None and entity.tenant != EACH:
+                    part = min(amount / limit, 1.0)
+                    (scope, tenant, name) = entity
+                    found.append(LimitUse(scope.value, tenant, name, kind.value, part))
+        return found
 
     def granted(self, orders: Orders) -> None:
         """The manager's answer."""
@@ -81,14 +100,23 @@ class LimitReports:
 
     def _grant(self, shares: Sequence[LimitShare]) -> None:
         rates: dict[_Key, float] = {}
-        elsewhere: dict[Whose, int] = {}
+        elsewhere: dict[Entity, int] = {}
+        stored: dict[Entity, list[int]] = {}
         for each in shares:
-            whose = Whose(Scope(each.scope), each.tenant, each.name)
-            if each.kind == Kind.CONNECTIONS.value:
-                elsewhere[whose] = each.elsewhere
+            entity = Entity(Scope(each.scope), each.tenant, each.name)
+            if each.kind == LimitKind.CONNECTIONS.value:
+                elsewhere[entity] = each.elsewhere
+            elif each.kind in _STORED:
+                stored.setdefault(entity, [0, 0])[_STORED.index(each.kind)] = each.elsewhere
             elif each.kind in _KINDS:
-                rates[whose, Kind(each.kind)] = each.share
+                rates[entity, LimitKind(each.kind)] = each.share
+        self._quotas.stored = {entity: (each[0], each[1]) for entity, each in stored.items()}
         self._quotas.grant(1 / self._gateways, rates, elsewhere, self._clock.monotonic_ms())
 
+
+_STORED: Final = tuple(each.value for each in STORED)
+
+_STORING: Final = (Scope.TENANT, Scope.TOPIC)
+"""Whose limits of what is stored there may be."""
 
 _KINDS: Final = frozenset(each.value for each in PER_SECOND)

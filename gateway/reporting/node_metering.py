@@ -252,7 +252,8 @@ class NodeMetering:
         async with self._exporting, _opened(Archive(self._directory)) as archive:
             await topic.open()
             if anew and archive.entries:
-                raise ExportError(f"{self._directory} holds an archive: move it away first")
+                message = f"{self._directory} holds an archive: move it away first"
+                raise KernelError(Code.ALREADY_EXISTS, message)
             kept = None if anew else topic.kept_head()
             await check_lineage(archive, topic, QUEUE, kept)
             entries = await export_queue(archive, topic, QUEUE, now_us=self._now_us(), final=final)

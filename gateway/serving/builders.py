@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import gateway
 from adapters.base import ListenerAddress, Services
-from auth.private_files.tls import read_pem_pair, server_context
+from auth.private_files.tls import server_context
 from gateway.config.tenants import names_in
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter, Declaration
     from adapters.memory import GatewayMemory
-    from auth.private_files.tls import CertificateFiles
     from gateway.access.identity import Identity
+    from gateway.access.live_certificates import LiveCertificate
     from gateway.access.tls_failures import TlsFailures
     from gateway.config.schema import Protocol, Tenant
     from gateway.reporting.node_metering import NodeMetering
@@ -35,8 +35,8 @@ class Builder:
     identity: Identity
     clock: Clock
     random: Random
-    tls: Callable[[], CertificateFiles]
-    """Where the certificate of this node's TLS listeners is; made when first asked for."""
+    tls: Callable[[], LiveCertificate]
+    """The certificate of this node's TLS listeners; made when first asked for."""
     client_authority: Path | None
     """Who signs the certificates of clients."""
     tls_failures: TlsFailures
@@ -65,7 +65,7 @@ class Builder:
                 meter=None if metering is None else metering.traffic(declared),
                 version=gateway.__version__,
                 listeners=lambda: self._addresses(declared.name, protocol),
-                certificate=lambda: read_pem_pair(self.tls()),
+                certificate=lambda: self.tls().pair,
                 client_authority=self.client_authority,
             )
         )
@@ -83,9 +83,10 @@ class Builder:
         ]
 
     def _context(self, listener: str, asks: str) -> SSLContext:
+        live = self.tls()
         made = server_context(
-            self.tls(),
+            live.files,
             client_authority=None if asks == "none" else self.client_authority,
             is_demanded=asks == "required",
         )
-        return self.tls_failures.watch(made, listener)
+        return self.tls_failures.watch(live.keep(made), listener)

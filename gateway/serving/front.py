@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from adapters.fair_scheduler import fair_scheduler_of
 from adapters.memory import GatewayMemory
 from auth.private_files.sealed import open_key_ring
 from auth.users.development import ReachableListener as Reachable
 from auth.users.development import development_principals, startup_check
-from gateway.access.certificates import certificate_of
+from gateway.access.certificates import certificate_of_listeners
+from gateway.access.disconnects import Disconnects
 from gateway.access.identity import Identity, UserRecords
 from gateway.access.limit_records import LimitRecords
 from gateway.access.rights_watch import RightsWatch
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter
     from auth.password_checks.passwords import CheckStatistics
-    from auth.private_files.tls import CertificateFiles
     from auth.private_files.tokens import AdminToken
+    from gateway.access.live_certificates import LiveCertificate, LiveCertificates
     from gateway.admin.health import HealthRoutes
     from gateway.config.schema import Listener, Protocol, Settings
     from gateway.reporting.node_metering import NodeMetering
@@ -61,9 +63,16 @@ class Front:
     """Serves the clients of one process: sign-in, adapters, admin side."""
 
     def __init__(
-        self, settings: Settings, data: Path, client: Client, clock: Clock, random: Random
+        self,
+        settings: Settings,
+        data: Path,
+        client: Client,
+        clock: Clock,
+        random: Random,
+        certificates: LiveCertificates,
     ) -> None:
         """`data`: where the keys and the certificate are, unless the settings say otherwise."""
+        self._certificates = certificates
         self._settings = settings
         self._data = data
         self._declared = declared_in(settings.protocols)
@@ -79,6 +88,7 @@ class Front:
         self._principals = Principals(client, self._identity.store, self._keys, clock, random)
         self.adapters: list[Adapter] = []
         self._watch: RightsWatch | None = None
+        self._disconnects = Disconnects(self.adapters, random)
         self.tls_failures = TlsFailures(_log, clock)
         memory = settings.node.memory
         self.memory = GatewayMemory(
@@ -123,6 +133,7 @@ class Front:
                 declared = self._declared[name]
                 register_readers(self._client.origins, {name: declared})
                 self.adapters.append(builder.build(declared, protocol))
+        self._disconnects.follow(self._client)
         # Before anyone is let in: from now on no change is missed.
         self._watch = RightsWatch(self._identity.store, self.adapters, asyncio.get_running_loop())
         self._watch.start()
@@ -141,9 +152,10 @@ class Front:
         metering: NodeMetering | None,
         cluster_admin: ClusterAdmin | None = None,
         features: LocalFeatures | None = None,
+        name: str = "",
     ) -> ASGIApp:
         """The application of the admin side; `cluster_admin`: of the cluster, if it belongs to
-        one; `features`: if not.
+        one; `features`: if not; `name`: of this process, empty for that of the machine.
         """
         parts = AdminParts(
             client=self._client,
@@ -160,6 +172,8 @@ class Front:
             cluster_admin=cluster_admin,
             features=features,
             adapters=self.adapters,
+            disconnects=self._disconnects,
+            node_name=name or os.uname().nodename,
             shapes=DeclaredShapes(self._declared, self._settings.protocols),
         )
         return build_app(self._settings.node.admin, parts)
@@ -177,15 +191,22 @@ class Front:
             for name, (host, port) in adapter.addresses().items()
         }
 
-    def _tls(self) -> CertificateFiles:
-        return certificate_of(self._settings, self._clock)
+    def _tls(self) -> LiveCertificate:
+        return certificate_of_listeners(self._certificates, self._settings, self._clock)
 
     # --- Stop -------------------------------------------------------------------------------
 
     def collector(self, below: Collector, metering: NodeMetering | None) -> NodeCollector:
         """The figures of this process; `below`: those of the store, or of the way to the stores."""
         return NodeCollector(
-            below, self.adapters, metering, self.tls_failures, self.logins, self.memory, self.quotas
+            below,
+            self.adapters,
+            metering,
+            self.tls_failures,
+            self.logins,
+            self.memory,
+            self.quotas,
+            fair_scheduler_of(self._client, asyncio.get_running_loop()),
         )
 
     async def drain(self) -> None:

@@ -23,14 +23,14 @@ import structlog
 
 from auth.private_files.files import read_or_create_private
 from auth.private_files.tokens import open_admin_token
-from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway
 from gateway.admin.app import build_waiting_app
 from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.http.server import Exchange
 from gateway.admin.metrics.gateway_metrics import GatewayFigures, stores_check
 from gateway.admin.metrics.process_metrics import NodeCollector
-from gateway.config.cluster_settings import gateway_address, open_security, peers_of
+from gateway.admin.metrics.topic_metrics import TopicMetrics
+from gateway.config.cluster_settings import gateway_address, peers_of
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
 from gateway.process.running import GATEWAY_FILE, StartRefused, command_typed, understands
@@ -91,9 +91,7 @@ class GatewayNode(ServingNode):
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         cluster = self._settings.node.cluster
-        security = open_security(cluster)
-        if security.server_tls is not None:
-            TlsFailures(_log, self._clock).watch(security.server_tls, "cluster")
+        security = self._open_security()
         self._take_directory()
         if read_meta(DirectoryDisk(self._data)) is not None:
             raise StartRefused(
@@ -146,6 +144,7 @@ class GatewayNode(ServingNode):
             Check("disk", accepting, "" if accepting else full),
             memory_check(self._front.memory if self._front is not None else None),
             metering_check(self._metering),
+            Check("certificate", True, self._certificates.alarms),
             *(
                 []
                 if heartbeat_reporter is None
@@ -158,7 +157,9 @@ class GatewayNode(ServingNode):
         client = await self._connect()
         self._client = client
         self._follow_register(client)
-        front = Front(self._settings, self._data, client, self._clock, self._random)
+        front = Front(
+            self._settings, self._data, client, self._clock, self._random, self._certificates
+        )
         self._front = front
         await front.identify(command_typed())
         cluster_admin = self._cluster_admin(client)
@@ -177,8 +178,12 @@ class GatewayNode(ServingNode):
         self._reporting = tasks.create_task(self._heartbeat_reporter.run())
         figures = GatewayFigures(client.leaders, client, self._heartbeat_reporter, self._meeting)
         collector = front.collector(figures, self._metering)
-        health = HealthRoutes(self._checks, collector)
-        exchange.app = front.admin_app(token, health, self._metering, cluster_admin)
+        transient = client.transient.replica
+        topics = TopicMetrics(lambda: [transient], self._clock, self._settings.node.metrics)
+        health = HealthRoutes(self._checks, collector, topics)
+        exchange.app = front.admin_app(
+            token, health, self._metering, cluster_admin, name=self._name
+        )
         self._make_alarms(self._checks)
         self._begin_looking()
         self._ready = True

@@ -17,13 +17,14 @@ import structlog
 
 from auth.private_files.tokens import open_admin_token
 from gateway.access.will_rights import WillRights
-from gateway.admin.health import HealthRoutes, memory_check, metering_check, serving_check
+from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.metrics.store_metrics import (
     StoreFigures,
     damage_check,
     disk_check,
     features_check,
 )
+from gateway.admin.metrics.topic_metrics import TopicMetrics
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
 from gateway.process.running import (
@@ -43,7 +44,6 @@ from kernel.in_process.opening import LocalStore, open_store
 from kernel.store.drivers.worker import Worker
 
 if TYPE_CHECKING:
-    from gateway.admin.health import Check
     from gateway.config.schema import Settings
 
 _log = structlog.get_logger("weir.node")
@@ -56,6 +56,7 @@ class Node(ServingNode):
         super().__init__(settings, _log, DRAIN_SECONDS)
         self._local: LocalStore | None = None
         self._front: Front | None = None
+        self._topics: TopicMetrics | None = None
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         self._take_directory()
@@ -75,15 +76,24 @@ class Node(ServingNode):
             understands=understands(),
         )
         self._local = local
+        self._topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
         alarms = self._make_alarms(self._checks)
         local.store.unreadable.losses.watchers.append(alarms.given_up)
         await local.start()
-        front = Front(self._settings, self._data, local.client, self._clock, self._random)
+        front = Front(
+            self._settings,
+            self._data,
+            local.client,
+            self._clock,
+            self._random,
+            self._certificates,
+        )
         self._front = front
         await front.identify(command_typed())
         local.client.limit_definitions(front.quotas.of_tenant)
+        local.client.limit_stored(front.quotas, len(self._settings.tenants))
         wills.follow(front.users)
         metering = await self._meter(local)
         await front.serve(metering)
@@ -129,11 +139,14 @@ class Node(ServingNode):
             features_check(local),
             memory_check(self._front.memory if self._front is not None else None),
             metering_check(self._metering),
+            Check("certificate", True, self._certificates.alarms),
         ]
 
     async def _administer(self, local: LocalStore, front: Front, tasks: asyncio.TaskGroup) -> None:
         collector = front.collector(StoreFigures(local), self._metering)
-        health = HealthRoutes(self._checks, collector)
+        assert self._topics is not None
+        await self._topics.look()
+        health = HealthRoutes(self._checks, collector, self._topics)
         features = LocalFeatures(local)
         token = open_admin_token(self._data)
         app = front.admin_app(token, health, self._metering, features=features)

@@ -13,12 +13,21 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.access.certificates import admin_certificate
+from auth.private_files.tls import server_context
+from gateway.access.certificates import (
+    certificate_of_listeners,
+    publish_admin_certificate,
+    remove_admin_certificate,
+)
+from gateway.access.live_certificates import LiveCertificates
+from gateway.access.tls_failures import TlsFailures
 from gateway.admin.address import write_address
 from gateway.admin.http.server import AdminServer
+from gateway.config.cluster_settings import open_security
 from gateway.process.garbage import Garbage
 from gateway.process.running import open_ring_of, run_until_told, take_data_directory
 from gateway.serving.alarm_log import AlarmLog
@@ -26,10 +35,13 @@ from kernel.store.drivers.disk import DirectoryDisk
 from kernel.store.drivers.system import SystemClock, SystemRandom
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from starlette.types import ASGIApp
     from structlog.typing import FilteringBoundLogger
 
     from gateway.admin.health import Check
+    from gateway.config.cluster_settings import Security
     from gateway.config.schema import Settings
     from gateway.process.data_lock import DataLock
     from gateway.reporting.node_metering import NodeMetering
@@ -47,6 +59,7 @@ class ServingNode(ABC):
         self._data = Path(settings.node.data)
         self._clock = SystemClock()
         self._random = SystemRandom()
+        self._certificates = LiveCertificates(log, self._clock)
         self._ready = False
         self._lock: DataLock | None = None
         self._ring: WriteRing | None = None
@@ -60,7 +73,7 @@ class ServingNode(ABC):
         StartRefused, OSError, AuthError (a secret, the key file), KernelError (a file that is not
         ours), and what recovery raises for a data directory that cannot be opened.
         """
-        await run_until_told(self._start, self._stop, self._stop_seconds)
+        await run_until_told(self._start, self._stop, self._certificates.look, self._stop_seconds)
 
     @abstractmethod
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
@@ -82,10 +95,34 @@ class ServingNode(ABC):
 
     async def _serve_admin(self, app: ASGIApp, tasks: asyncio.TaskGroup) -> None:
         """Serve the admin API, and write down where, for `weir --data DIR`."""
-        certificate = admin_certificate(self._settings, self._clock)
-        self._admin = AdminServer(self._settings.node.admin, app, certificate)
+        tls = self._admin_context()
+        self._admin = AdminServer(self._settings.node.admin, app, tls)
         await self._admin.start(tasks)
         write_address(self._data, self._admin.url)
+
+    def _admin_context(self) -> SSLContext | None:
+        """None: it speaks plain HTTP. Raises AuthError, OSError."""
+        if not self._settings.node.admin.tls:
+            remove_admin_certificate(self._data)
+            return None
+        live = certificate_of_listeners(self._certificates, self._settings, self._clock)
+        publish = partial(publish_admin_certificate, self._data)
+        publish(live.pair)
+        live.taken.append(publish)
+        return live.keep(server_context(live.files))
+
+    def _open_security(self) -> Security:
+        """How the processes of the cluster know each other. Raises AuthError."""
+        security = open_security(self._settings.node.cluster)
+        if security.files is not None:
+            files = security.files
+            live = self._certificates.of("cluster", lambda: files)
+            for context in (security.server_tls, security.client_tls):
+                assert context is not None
+                live.keep(context)
+        if security.server_tls is not None:
+            TlsFailures(self._log, self._clock).watch(security.server_tls, "cluster")
+        return security
 
     def _make_alarms(self, checks: Callable[[], Sequence[Check]]) -> AlarmLog:
         self._alarms = AlarmLog(self._log, asyncio.get_running_loop(), checks)
@@ -96,11 +133,13 @@ class ServingNode(ABC):
         assert self._alarms is not None
         self._garbage = Garbage(asyncio.get_running_loop())
         self._garbage.start()
+        self._certificates.start(asyncio.get_running_loop())
         self._alarms.start()
 
     # --- Steps of the stop ------------------------------------------------------------------
 
     def _end_looking(self) -> None:
+        self._certificates.stop()
         if self._alarms is not None:
             self._alarms.stop()
         if self._garbage is not None:

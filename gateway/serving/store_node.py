@@ -24,18 +24,17 @@ from auth.errors import AuthCode, AuthError
 from auth.private_files.tokens import open_admin_token
 from gateway.access.identity import UserRecords
 from gateway.access.limit_records import LimitRecords
-from gateway.access.tls_failures import TlsFailures
 from gateway.access.turned_away import TurnedAway
 from gateway.access.will_rights import WillRights
 from gateway.admin.app import StoreParts, build_store_app
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
 from gateway.admin.metrics.cluster_metrics import StoreCollector
 from gateway.admin.metrics.store_metrics import damage_check, disk_check, features_check
+from gateway.admin.metrics.topic_metrics import TopicMetrics
 from gateway.admin.resources.cluster import Admission
 from gateway.config.cluster_settings import (
     address_of,
     host_label,
-    open_security,
     peers_of,
     spell_address,
 )
@@ -101,9 +100,7 @@ class StoreNode(ServingNode):
     # --- Start ------------------------------------------------------------------------------
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
-        security = open_security(self._settings.node.cluster)
-        if security.server_tls is not None:
-            TlsFailures(_log, self._clock).watch(security.server_tls, "cluster")
+        security = self._open_security()
         self._take_directory()
         disk = self._open_disk()
         home = claim(disk, self._settings)
@@ -136,6 +133,7 @@ class StoreNode(ServingNode):
         )
         self._remote = remote
         join_peer_stores(local, remote, self._clock, self._random)
+        topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
         checks = partial(self._checks, local, links, remote, roster)
@@ -145,11 +143,7 @@ class StoreNode(ServingNode):
         users = UserRecords(_sealed)
         users.follow(local.client)
         wills.follow(users)
-        seeds = quotas_of(self._settings.limits)
-        quotas = Quotas(seeds)
-        LimitRecords(seeds, quotas, self._clock).follow(local.client)
-        # What a gateway's settings say of topics is not known here.
-        local.client.limit_definitions(quotas.of_tenant)
+        quotas = self._limited(local)
         remote.start()
         manager = Manager(
             local.store, local.client, links, remote, roster, cluster_service, facts, disk
@@ -158,11 +152,12 @@ class StoreNode(ServingNode):
         self._managing = tasks.create_task(manager.run())
         self._meter(local, cluster_service, tasks)
         if self._settings.node.admin.enabled:
+            collector = StoreCollector(local, links, service, self._metering, quotas)
             parts = StoreParts(
                 token=open_admin_token(self._data),
-                health=HealthRoutes(checks, StoreCollector(local, links, service, self._metering)),
+                health=HealthRoutes(checks, collector, topics),
                 cluster_admin=ClusterAdmin(home.cluster, remote, lambda: roster.records),
-                admission=Admission(number, facts, len(local.store.data_groups)),
+                admission=Admission(number, facts, len(local.store.home_groups)),
             )
             await self._serve_admin(build_store_app(self._settings.node.admin, parts), tasks)
         self._begin_looking()
@@ -232,6 +227,17 @@ class StoreNode(ServingNode):
                 "Stop the other program, or choose another port: --set node.store.port=PORT"
             ) from error
 
+    def _limited(self, local: LocalStore) -> Quotas:
+        """The limits that are decided here, by the store's own settings and what is set at run
+        time.
+        """
+        seeds = quotas_of(self._settings.limits)
+        quotas = Quotas(seeds)
+        LimitRecords(seeds, quotas, self._clock).follow(local.client)
+        local.client.limit_definitions(quotas.of_tenant)
+        local.client.limit_stored(quotas, len(self._settings.tenants))
+        return quotas
+
     def _meter(
         self, local: LocalStore, cluster_service: ClusterService, tasks: asyncio.TaskGroup
     ) -> None:
@@ -268,6 +274,7 @@ class StoreNode(ServingNode):
             place(local, links, remote, roster),
             features_check(local),
             metering_check(self._metering),
+            Check("certificate", True, self._certificates.alarms),
         ]
 
     def _greet(self, local: LocalStore, roster: Roster, own: tuple[str, int]) -> None:
@@ -403,7 +410,8 @@ def place(local: LocalStore, links: PeerLinks, remote: RemoteLeaders, roster: Ro
         # The register comes here no more once it has left, so that this is the last that it knows.
         reason = "the cluster has this store leave, or it has left: then it can be stopped"
         return Check("cluster", ok=False, reason=reason)
-    leaderless = [group for group in local.store.groups if not local.store.standing(group)[1]]
+    held = filter(local.store.holds, local.store.groups)
+    leaderless = [group for group in held if not local.store.standing(group)[1]]
     if not leaderless:
         return Check("cluster", ok=True, reason="")
     names = ", ".join(map(str, leaderless))

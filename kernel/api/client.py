@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ..common.errors import KernelError
+from ..common.fairness import WriteRounds
 from ..common.ids import Offset
 from .atomic import Transaction
 from .changes import Administration as Administration
@@ -83,6 +84,10 @@ class Client(Protocol):
     @property
     def accepting(self) -> bool:
         """False while new messages are refused (`NO_SPACE`); adapters tell their clients."""
+
+    @property
+    def rounds(self) -> WriteRounds:
+        """What was submitted and is not answered, commit by commit: for who shares it out."""
 
     def open_session(self, name: str, origin: int = 0) -> Session:
         """A new session; `name` is shown to operators (connection name, address)."""

@@ -10,7 +10,7 @@ from enum import Enum
 
 import msgspec
 
-from ..common.ids import QueueId, RaftGroup, SessionId, TopicId
+from ..common.ids import NUMBER_BITS, QueueId, RaftGroup, SessionId, TopicId
 
 DEFAULT_TENANT = "default"
 DEFAULT_GROUP = "default"
@@ -233,7 +233,7 @@ class QueueRef(msgspec.Struct, frozen=True, gc=False):
     group: RaftGroup
 
 
-class TopicInfo(msgspec.Struct, frozen=True, gc=False):
+class TopicInfo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A topic as a gateway knows it."""
 
     tenant: str
@@ -243,7 +243,37 @@ class TopicInfo(msgspec.Struct, frozen=True, gc=False):
     """Rises with every change of options or groups."""
     options: TopicOptions
     queues: tuple[QueueRef, ...]
+    """All it has, by rising number."""
     groups: dict[str, GroupOptions]
+    ring: bytes = b""
+    """The number of the queue of each hash slot (`common.ring`); empty as long as nobody has
+    resized the topic: then a key is in queue `key % queues`. Queues that it does not name are
+    sealed: they are consumed, and nothing new is written to them."""
+
+    def queue_of(self, key: int) -> QueueRef:
+        """The queue in which messages with an ordering key, or what stands for one, are stored. The
+        only place that knows (hot).
+        """
+        queues, ring = self.queues, self.ring
+        if not ring:
+            return queues[key % len(queues)]
+        number = ring[key % len(ring)]
+        if number < len(queues) and queues[number].id & NUMBER_BITS == number:
+            return queues[number]
+        # A sealed queue before it is gone, so that it stands further in front.
+        return next(each for each in queues if each.id & NUMBER_BITS == number)
+
+    @property
+    def writable(self) -> tuple[QueueRef, ...]:
+        """The queues that take messages."""
+        ring = self.ring
+        if not ring:
+            return self.queues
+        return tuple(each for each in self.queues if each.id & NUMBER_BITS in ring)
+
+    def only(self, queue: QueueRef) -> TopicInfo:
+        """The topic as if it had but one queue."""
+        return msgspec.structs.replace(self, queues=(queue,), ring=b"")
 
 
 class RouterInfo(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from ..api.message import HEADER_BYTES, UNIT_BYTES
 from ..api.model import Reason, TopicKind
 from ..api.origins import INTERNAL
 from ..common.errors import Code, KernelError
-from ..common.feature_levels import LATEST, REGISTER, spelled
+from ..common.feature_levels import LATEST, REGISTER, STORED, spelled
 from ..common.ids import TOPIC_IDS_PER_TERM, LogIndex, Offset, QueueId, topic_of
 from ..common.limits import RESULTS_KEPT_PER_CLIENT
 from ..log.errors import NotUnderstood
@@ -30,17 +30,20 @@ from .applying.half_messages import HalfCommands
 from .applying.lost_entries import LostEntries
 from .applying.offsets import Offsets
 from .applying.outbox import Outbox, has_own_reference
+from .applying.resizes import Resizes
 from .applying.subscribers import Subscribers
 from .applying.sweep import carry_out
 from .group_state.deduplication import Recent
 from .group_state.progress import GroupProgress
 from .group_state.state import GroupState, QueueState, Section
+from .group_state.stored import MESSAGES, SIZE
 from .group_state.usage import measure_slots, units_between, units_of
 from .index.features import CLASSES, COPY, CUT, LARGE, Feature, columns_of, each_of, features_of
 from .index.sizes import is_sized
 from .log_commands import commands
 from .log_commands.commands import Command
-from .observer import ACKED, ACKED_LATE, Observer, Retention, release
+from .log_commands.resize_commands import SEALED
+from .observer import ACKED, ACKED_LATE, Observer, Retention, release, release_all
 
 _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
@@ -64,8 +67,9 @@ _ENDS = {
 """Changes by which the group is done with a message."""
 
 Placed = int | list[tuple[int, bytes]]
-"""Where a run went: its first offset (-1: the queue is gone), or, with deduplication or CUT, of
-each message its offset and, for a duplicate, the uid of the original."""
+"""Where a run went: its first offset (-1: the queue is gone; SEALED: it takes nothing new), or,
+with deduplication or CUT, of each message its offset and, for a duplicate, the uid of the original.
+"""
 
 
 class Machine:
@@ -95,6 +99,7 @@ class Machine:
             **self._halves.commands,
             **self._subscribers.commands,
             **Offsets(state, retention, observer).commands,
+            **Resizes(state, observer).commands,
             Command.LEADER_START: self._leader_start,
             Command.RAISE_LEVEL: self._raise_level,
             Command.PURGE: self._purge,
@@ -239,9 +244,12 @@ class Machine:
         """Messages of any number of queues, each of them mostly with a single run (hot)."""
         state = self.state
         cut, ledger, time_ms = state.cut, state.ledger, state.time_ms
-        queues, live = state.queues, state.queues.live
+        queues, live, sealed = state.queues, state.queues.live, state.sealed
         opened, ends = self.opened, self.opened.ends
+        stored, sized = state.stored, state.feature_level >= STORED
+        tallies = stored.by_tenant
         placed: list[Placed] = []
+        nobodys: dict[QueueState, int] = {}  # those without a group, and where they ended
         references = 0
         for ident, slot, count, features in commands.decode_enqueue(body):
             if cut is not None:
@@ -250,7 +258,12 @@ class Machine:
             if queue is None:  # removed since this was proposed
                 placed.append(-1)
                 continue
+            if sealed and ident in sealed:
+                placed.append(SEALED)
+                continue
             options = queue.topic.definition.options
+            if not queue.groups and options.kind is not _STREAM:
+                nobodys.setdefault(queue, queue.index.tail)
             if options.bytes_max is not None or options.retention_bytes is not None:
                 features |= _SIZE  # noqa: PLW2901 - what the leader asked for, and this
             if features & _DEDUPLICATE and options.deduplication_ms:
@@ -259,14 +272,21 @@ class Machine:
                 references += sum(1 for _, original in each if not original)
                 placed.append(each)
             else:
+                size = ends[slot + count] - ends[slot] - HEADER_BYTES * count
                 if not features & _IN_PAGE:
-                    first = queue.index.append(index, slot, count, time_ms)
+                    first = queue.index.append(index, slot, count, time_ms, size if sized else 0)
                 else:
                     starts = opened.bounds[slot : slot + count]
-                    first = self._append(queue, index, slot, features, starts) if count else 0
+                    first = self._append(queue, index, slot, features, starts, size) if count else 0
                 references += count
                 placed.append(each_of(first, count) if features & CUT else first)
-                size = ends[slot + count] - ends[slot] - HEADER_BYTES * count
+                tally = tallies.get(queue.topic.definition.tenant)
+                if tally is None or stored.by_topic:
+                    stored.came(queue.topic, count, size if sized else 0)
+                else:
+                    tally[MESSAGES] += count
+                    if sized:
+                        tally[SIZE] += size
                 units = count
                 if features & LARGE and size > UNIT_BYTES:
                     units = units_between(ends[slot : slot + count + 1])
@@ -276,23 +296,33 @@ class Machine:
             self._observer.appended(queue)
         if references:
             self._retention.retain(state.group, index, references)
+        for queue, start in nobodys.items():
+            release_all(self._retention.release, state, queue, start, queue.index.tail)
         return placed
 
     def _append(
-        self, queue: QueueState, index: int, slot: int, features: int, starts: Sequence[int]
+        self,
+        queue: QueueState,
+        index: int,
+        slot: int,
+        features: int,
+        starts: Sequence[int],
+        size: int,
     ) -> int:
         """Append messages with features, whose slots begin at `starts` within the entry; the offset
         of the first. Priorities above the topic's highest count as the highest.
         """
         columns = columns_of(features, self.opened.body, starts)
         time_ms = self.state.time_ms
+        if self.state.feature_level < STORED:
+            size = 0
         if not columns:
-            return queue.index.append(index, slot, len(starts), time_ms)
+            return queue.index.append(index, slot, len(starts), time_ms, size)
         levels = columns.get(Feature.PRIORITY)
         if levels is not None:
             highest = queue.topic.options.priority_max
             columns[Feature.PRIORITY] = array("B", [min(each, highest) for each in levels])
-        return queue.index.append_with(index, slot, len(starts), time_ms, columns)
+        return queue.index.append_with(index, slot, len(starts), time_ms, columns, size)
 
     def _enqueue_new(
         self,
@@ -322,10 +352,12 @@ class Machine:
                 features = features_of(entry[start : start + HEADER_BYTES])
                 if is_sized(queue.topic.options):
                     features |= _SIZE
-                offset = self._append(queue, index, slot, features, (start,))
+                size, units = end - start - HEADER_BYTES, units_of((end - start,))
+                offset = self._append(queue, index, slot, features, (start,), size)
                 recent.add((ident, offset, message.uid, time_ms))
                 placed.append((offset, b""))
-                size, units = end - start - HEADER_BYTES, units_of((end - start,))
+                is_sized_now = self.state.feature_level >= STORED
+                self.state.stored.came(queue.topic, 1, size if is_sized_now else 0)
                 self.state.ledger.sent(queue.topic, index, origin, asked, 1, size, units)
             slot += 1
         return placed
@@ -455,14 +487,15 @@ class Machine:
                 and len(queue.groups) == 1
                 and queue.pending_acks is None
                 and topic.options.kind is not _STREAM
-                and queue.index.take_front(first, end, by_index)
+                and (size := queue.index.take_front(first, end, by_index)) >= 0
             ):
                 # What nearly every ack is: of what is next, in the order of its coming, for nobody
                 # else to wait for.
                 progress.floor = end
+                state.stored.left(queue.topic, count, size)
             else:
                 fresh = progress.ack(first, min(end, queue.index.tail))
-                release(let_go, state.group, queue, progress, fresh)
+                release(let_go, state, queue, progress, fresh)
                 count = sum([stop - start for start, stop in fresh])  # noqa: PLW2901
                 queue.forget()
             ordered = topic.groups[name].ordered
@@ -502,7 +535,7 @@ class Machine:
         origin: int,
     ) -> None:
         """Ack (first offset, offsets) ranges, or send them to the outbox."""
-        acked = 0
+        acked = moved = 0
         target = queue.topic.groups[name].dead_letter if how is Settlement.DEAD_LETTER else None
         for first, count in ranges:
             end = min(first + count, queue.index.tail)
@@ -510,12 +543,17 @@ class Machine:
                 for start, stop in list(progress.unacked(first, end)):
                     self._outbox.put(queue, name, target, progress, start, stop, reason)
                 fresh = progress.ack(first, end)
+                moved += sum([stop - start for start, stop in fresh])
                 if has_own_reference(queue):
-                    release(self._retention.release, self.state.group, queue, progress, fresh)
+                    release(self._retention.release, self.state, queue, progress, fresh)
             else:
                 fresh = progress.ack(first, end)
-                release(self._retention.release, self.state.group, queue, progress, fresh)
+                release(self._retention.release, self.state, queue, progress, fresh)
                 acked += sum([stop - start for start, stop in fresh])
+        if how is Settlement.DEAD_LETTER:
+            self._observer.given_up(
+                queue, name, reason, moved or acked, dead_lettered=target is not None
+            )
         if reason is Reason.EXPIRED and how is Settlement.DEAD_LETTER:
             progress.expired += acked  # those that have nowhere to go
             self.state.expired += acked
@@ -558,7 +596,7 @@ class Machine:
         for stop in (*sorted(command.keep), min(command.end, queue.index.tail)):
             fresh = progress.ack(start, stop)
             dropped += sum(end - begin for begin, end in fresh)
-            release(self._retention.release, self.state.group, queue, progress, fresh)
+            release(self._retention.release, self.state, queue, progress, fresh)
             start = max(start, stop + 1)
         queue.forget()
         self._observer.purged(queue, command.group)
@@ -570,8 +608,7 @@ class Machine:
             return
         end = min(command.end, queue.index.tail)
         for start, stop in queue.needed_below(end):
-            for index, _slot, count in queue.index.stretches(start, stop):
-                self._retention.release(self.state.group, index, count)
+            release_all(self._retention.release, self.state, queue, start, stop)
         queue.trimmed = Offset(max(queue.trimmed, end))
         for name, progress in queue.groups.items():
             lost = sum([stop - start for start, stop in progress.ack(progress.floor, end)])

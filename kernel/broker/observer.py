@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..api.model import Route, TopicInfo, TopicKind
+from ..api.model import Reason, Route, TopicInfo, TopicKind
 from .group_state.progress import GroupProgress, acked_by_all
-from .group_state.state import QueueState, RouterState, TopicState
+from .group_state.state import GroupState, QueueState, RouterState, TopicState
 from .group_state.tree_state import TreeEvent
 
 _STREAM = TopicKind.STREAM
@@ -46,6 +46,11 @@ class Observer(Protocol):
     def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
         """(first offset, offsets) ranges of an ordered group are done with."""
 
+    def given_up(
+        self, queue: QueueState, group: str, reason: Reason, messages: int, *, dead_lettered: bool
+    ) -> None:
+        """Messages left a group unacked; `dead_lettered`: for somebody who takes dead letters."""
+
     def marked(self, queue: QueueState, group: str) -> None:
         """The dispatch mark moved ahead."""
 
@@ -60,6 +65,9 @@ class Observer(Protocol):
 
     def queues_changed(self, topic: TopicState) -> None:
         """The topic's queues of this group were made, or its settings changed."""
+
+    def drained(self, queue: QueueState, group: str) -> None:
+        """A predecessor of the queue has nothing more for a group."""
 
     def queues_removed(self, queues: Sequence[QueueState]) -> None:
         """These queues are gone."""
@@ -85,7 +93,7 @@ class Observer(Protocol):
 
 def release(
     let_go: Release,
-    group: int,
+    state: GroupState,
     queue: QueueState,
     progress: GroupProgress,
     ranges: Sequence[tuple[int, int]],
@@ -98,11 +106,23 @@ def release(
     if queue.pending_acks is not None:
         for start, end in ranges:
             for low, high in queue.pending_acks.settle(start, end):
-                for index, _slot, count in queue.index.stretches(low, high):
-                    let_go(group, index, count)
+                release_all(let_go, state, queue, low, high)
         return
     others = [each for each in queue.groups.values() if each is not progress]
     for start, end in ranges:
         for low, high in acked_by_all(others, start, end):
-            for index, _slot, count in queue.index.stretches(low, high):
-                let_go(group, index, count)
+            release_all(let_go, state, queue, low, high)
+
+
+def release_all(
+    let_go: Release, state: GroupState, queue: QueueState, start: int, end: int
+) -> None:
+    """Nobody needs the messages of [start, end) any more, all of which somebody needed: `let_go` of
+    them.
+    """
+    messages = total = 0
+    for index, _slot, count, size in queue.index.stretches(start, end):
+        let_go(state.group, index, count)
+        messages += count
+        total += size
+    state.stored.left(queue.topic, messages, total)

@@ -6,6 +6,9 @@
 - `features`: what older builds do not understand, and whether it can be turned on (ADR 26)
 - `local_features`: the same where there is no cluster
 - `membership_steps`: one group's way to other members, or to another leader
+- `placement`: which stores are to hold which group's replicas, and which is to lead (ADR 30)
+- `replica_moves`: replicas of a group that are to be in other stores
+- `outsiders`: who has something of a group that it does not belong to any more
 - `leader_balance`, `kept_leaders`: leaders, evenly spread; those that an operator has moved
 - `gateway_balance`: the gateways, and which of their clients are to move (ADR 16)
 - `limit_shares`: what each gateway may use of limits (ADR 27)

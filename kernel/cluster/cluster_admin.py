@@ -6,6 +6,7 @@ Any process that is connected to the stores has one; the admin API speaks to it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -14,9 +15,9 @@ import msgspec
 from ..common.errors import Code, KernelError
 from ..common.ids import METADATA_GROUP, RaftGroup
 from ..remote.leader_calls.leaders import RemoteLeaders
-from . import messages
+from ..store.raft_groups.healing import LEVEL_ENTRIES
+from . import messages, replica_moves
 from .leader_balance import moves
-from .membership_steps import LEVEL_ENTRIES
 from .messages import (
     Admit,
     Dismiss,
@@ -28,11 +29,13 @@ from .messages import (
     HandOver,
     HeartbeatReport,
     Keep,
+    Move,
     Orders,
     Report,
     StepProgress,
 )
-from .records import NodeRecord
+from .outsiders import outsiders
+from .records import NodeRecord, NodeState
 
 HAND_OVER_SECONDS = 5.0
 """For another store to lead: an election among those that are up takes a round trip."""
@@ -79,6 +82,8 @@ class GroupStatus(msgspec.Struct, frozen=True):
     commit: int
     changing: bool
     replicas: list[ReplicaStatus]
+    moving: str = ""
+    """How far a move of a replica is, if one is wanted."""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
@@ -119,6 +124,18 @@ class ClusterAdmin:
         leader = await self._transfer(group, to)
         await self._ask(METADATA_GROUP, messages.KEEP, Keep([group]))
         return leader
+
+    async def move(self, asked: Move, *, same_host: bool = False) -> StepProgress:
+        """Have a group have its replica elsewhere; it takes as long as the data takes. Raises
+        KernelError (`replica_moves.check`, `wished`).
+        """
+        if not asked.cancel:
+            groups = _led(await self._reports())
+            records = self._records()
+            if asked.to and asked.to not in records:
+                raise KernelError(Code.NOT_FOUND, f"there is no store {asked.to} in the cluster")
+            replica_moves.check(asked, groups.get(asked.group), records, same_host=same_host)
+        return await self._ask(METADATA_GROUP, messages.MOVE, asked)
 
     async def spread(self) -> list[tuple[int, int, int]]:
         """Spread all leaders evenly, those that were moved by hand too; (group, from, to) of each
@@ -239,19 +256,35 @@ class ClusterAdmin:
         return all(await asyncio.gather(*map(one, leaders)))
 
     async def _ask(
-        self, group: RaftGroup, method: int, asked: Admit | Dismiss | HandOver | Drain | Keep
+        self, group: RaftGroup, method: int, asked: Admit | Dismiss | HandOver | Drain | Keep | Move
     ) -> StepProgress:
         def decode(payload: bytes) -> StepProgress:
             return messages.unpack(payload, StepProgress)
 
         return await self._remote.ask(group, method, messages.pack(asked), decode)
 
+    # --- Groups that stores have left ---------------------------------------------------------
+
+    async def let_leave(self, level: int) -> None:
+        """Have stores let go of what they have of groups that they do not belong to any more.
+        `level`: what is on in group 0. Who does not answer is told the next time.
+        """
+
+        def decode(payload: bytes) -> StepProgress:
+            return messages.unpack(payload, StepProgress)
+
+        members = {n for n, each in self._records().items() if each.state is NodeState.MEMBER}
+        for number, word in outsiders(await self._reports(), members, level):
+            with contextlib.suppress(KernelError):
+                await self._remote.ask_node(number, messages.LEAVE, messages.pack(word), decode)
+
     # --- Status -----------------------------------------------------------------------------
 
     async def status(self) -> ClusterStatus:
         """Every store and every group, asked now."""
         reports = await self._reports()
-        groups = [_group(each) for each in _led(reports).values()]
+        moving = {group: text for each in reports.values() for group, text in each.moving.items()}
+        groups = [_group(each, moving.get(each.group, "")) for each in _led(reports).values()]
         nodes = [
             self._node(number, record, reports.get(number), groups, reports)
             for number, record in sorted(self._records().items())
@@ -324,7 +357,7 @@ def _led(reports: Mapping[int, Report]) -> dict[int, messages.GroupReport]:
     return found
 
 
-def _group(report: messages.GroupReport) -> GroupStatus:
+def _group(report: messages.GroupReport, moving: str) -> GroupStatus:
     lags = {each.node: max(0, report.last - each.match) for each in report.replicas}
     members = [*report.voters, *report.learners]
     return GroupStatus(
@@ -338,4 +371,5 @@ def _group(report: messages.GroupReport) -> GroupStatus:
             ReplicaStatus(node, node in report.voters, lags.get(node, 0))
             for node in sorted(members)
         ],
+        moving=moving,
     )

@@ -9,19 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 
+from msgspec.structs import replace
+
 from ..api.changes import PutRecord
 from ..common.errors import Code, KernelError
-from ..common.feature_levels import LATEST
+from ..common.feature_levels import LATEST, REPLICAS
 from ..common.ids import METADATA_GROUP, RaftGroup
 from ..common.ports import Clock
 from ..in_process.opening import LocalStore
+from ..quotas.limits import STORED
 from ..raft.members.progress import STATE_NAMES
 from ..remote.leader_calls.call_wire import WireError
 from ..rpc.channel import Channel, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello
+from ..store.raft_groups.leaving import LeaveGroup
 from ..store.raft_groups.peer_links import PeerLinks
-from . import kept_leaders, messages
+from . import kept_leaders, messages, replica_moves
 from .admission import admitted, dismissed
 from .features import check, lacking, status
 from .gateway_balance import Gateways
@@ -37,12 +41,16 @@ from .messages import (
     HandOver,
     HeartbeatReport,
     Keep,
+    Leave,
+    LimitShare,
+    Move,
     ReplicaReport,
     Report,
     StepProgress,
     Towards,
 )
 from .records import PREFIX, NodeRecord, encode, key_of, read
+from .replica_moves import ReplicaMove
 from .roster import Roster
 
 DRAINED = "cluster/drained/"
@@ -91,6 +99,8 @@ class ClusterService:
         """This store is to lead nothing."""
         self.problems: dict[int, str] = {}
         """By number: what keeps a store from joining or leaving (of the leader of group 0)."""
+        self.moving: dict[int, str] = {}
+        """By group: how far a move of a replica is (of the leader of group 0)."""
         self.flush: Callable[[], Coroutine[object, object, bool]] | None = None
         """Has what this store has counted for the bill written down, and tells whether it is; None:
         nothing is counted."""
@@ -106,6 +116,8 @@ class ClusterService:
             messages.GATEWAYS: self._gateways,
             messages.KEEP: self._keep,
             messages.FEATURES: self._features,
+            messages.LEAVE: self._leave,
+            messages.MOVE: self._move,
         }
 
     async def stop(self) -> None:
@@ -160,6 +172,13 @@ class ClusterService:
     def _hand_over(self, payload: bytes, reply: Reply) -> None:
         asked = messages.unpack(payload, HandOver)
         reply(messages.pack(self.steps.hand_over(self._led(asked.group), asked.to)))
+
+    def _leave(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Leave)
+        if asked.group not in self._store.groups:
+            raise KernelError(Code.NOT_FOUND, f"there is no group {asked.group}")
+        word = LeaveGroup(RaftGroup(asked.group), asked.term, asked.index, asked.level)
+        self._do(_answer_when(self._store.leave(word), reply))
 
     def now_ms(self) -> int:
         """Milliseconds of the monotonic clock."""
@@ -221,7 +240,8 @@ class ClusterService:
     def _feature_list(self) -> FeatureList:
         store = self._store
         on = store.feature_level
-        behind = [group for group in store.groups if store.replica(group).state.feature_level < on]
+        held = filter(store.holds, store.groups)
+        behind = [group for group in held if store.replica(group).state.feature_level < on]
         return FeatureList(status(on, behind, self._lacking(LATEST)))
 
     async def _raise_level(self, level: int, reply: Reply) -> None:
@@ -234,12 +254,50 @@ class ClusterService:
         except TimeoutError:
             reply(KernelError(Code.TIMEOUT, "the level could not be written in time"))
 
+    # --- Replicas that move -------------------------------------------------------------------
+
+    def moves(self) -> dict[int, tuple[int, ReplicaMove]]:
+        """(version, move) by group, of replicas that are to be elsewhere."""
+        return replica_moves.read(self._client.records(replica_moves.PREFIX))
+
+    def _moving(self) -> dict[int, str]:
+        """How far each is, if this store leads group 0."""
+        moves = self.moves() if self._store.serving(METADATA_GROUP) else ()
+        return {each: self.moving.get(each, "begins")[: messages.TEXT_LENGTH_MAX] for each in moves}
+
+    def _move(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Move)
+        self._led(METADATA_GROUP)
+        if self._store.feature_level < REPLICAS:
+            message = "`weir cluster features enable replicas` comes first"
+            raise KernelError(Code.NOT_ALLOWED, message)
+        if asked.group not in self._store.groups:
+            raise KernelError(Code.NOT_FOUND, f"there is no group {asked.group}")
+        moves = self.moves()
+        move = replica_moves.wished(moves, self._roster.records, asked)
+        if move is None:
+            reply(messages.pack(StepProgress(True, "nothing changes")))
+            return
+        version, _ = moves.get(asked.group, (0, None))
+        self._do(_answer(self.put_move(move, version), reply))
+
+    async def put_move(self, move: ReplicaMove, expected: int) -> None:
+        """Write a record, if nobody has meanwhile. Raises KernelError."""
+        value = replica_moves.encode(move)
+        key = replica_moves.key_of(move.group)
+        await self._client.administer(PutRecord(key, value, expected))
+
+    async def end_move(self, group: int, expected: int) -> None:
+        """Remove one. Raises KernelError."""
+        key = replica_moves.key_of(group)
+        await self._client.administer(PutRecord(key, None, expected))
+
     # --- The register -----------------------------------------------------------------------
 
     def _admit(self, payload: bytes, reply: Reply) -> None:
         asked = messages.unpack(payload, Admit)
         self._led(METADATA_GROUP)
-        groups = len(self._store.data_groups)
+        groups = len(self._store.home_groups)
         self._write(
             asked.number, lambda known: admitted(known, asked, self._alive(), groups), reply
         )
@@ -307,7 +365,16 @@ class ClusterService:
     def _heartbeat_report(self, payload: bytes, reply: Reply) -> None:
         told = messages.unpack(payload, HeartbeatReport)
         drained = self._drained()
-        reply(messages.pack(self.gateways.take_report(told, drained, self._now_ms())))
+        orders = self.gateways.take_report(told, drained, self._now_ms())
+        reply(messages.pack(replace(orders, shares=list(map(self._with_stored, orders.shares)))))
+
+    def _with_stored(self, share: LimitShare) -> LimitShare:
+        """Of a limit of what is stored: how much that is."""
+        figures = self._store.topic_room.stored.figures(share.scope, share.tenant, share.name)
+        for kind, amount in zip(STORED, figures, strict=True):
+            if share.kind == kind.value:
+                return replace(share, elsewhere=max(amount, 0))
+        return share
 
     def _drain(self, payload: bytes, reply: Reply) -> None:
         asked = messages.unpack(payload, Drain)
@@ -352,7 +419,9 @@ class ClusterService:
             problems={
                 number: text[: messages.TEXT_LENGTH_MAX] for number, text in self.problems.items()
             },
-            groups=[self._group(group) for group in self._store.groups],
+            groups=[self._group(each) for each in self._store.groups if self._store.holds(each)],
+            left=sorted(self._store.consensus.healing.left),
+            moving=self._moving(),
         )
 
     def _group(self, group: RaftGroup) -> GroupReport:
@@ -390,6 +459,15 @@ async def _answer(work: Coroutine[object, object, None], reply: Reply) -> None:
         reply(error)
     except TimeoutError:
         reply(KernelError(Code.TIMEOUT, "the register could not be written in time"))
+
+
+async def _answer_when(work: Coroutine[object, object, None], reply: Reply) -> None:
+    """It takes as long as the disk does."""
+    try:
+        await work
+        reply(messages.pack(StepProgress(True, "")))
+    except KernelError as error:
+        reply(error)
 
 
 async def _answer_flush(work: Coroutine[object, object, bool], reply: Reply) -> None:

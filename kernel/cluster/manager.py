@@ -5,6 +5,8 @@
     disk is full  leadership of every group to others that have room
     as manager    JOINING: learner of group 0, then of all groups; level: voter of all (`steps`)
                   LEAVING: out of every data group, then of group 0; then its record goes
+                  replicas that are to be elsewhere: a step of each group (`replica_moves`)
+                  no member of a group any more: lets go of it (`outsiders`)
                   calm for a minute: leaders spread evenly, one each 10 s, but for those that an
                   operator has moved (`kept_leaders`)
 
@@ -23,22 +25,31 @@ from msgspec.structs import replace
 
 from ..api.changes import PutRecord
 from ..common.errors import KernelError
+from ..common.feature_levels import REPLICAS
 from ..common.ids import METADATA_GROUP, RaftGroup
 from ..common.ports import Disk
 from ..in_process.local_client import LocalClient
 from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.node import Store
 from ..store.raft_groups.peer_links import PeerLinks
-from . import messages
+from . import messages, replica_moves
 from .cluster_admin import ClusterAdmin
 from .cluster_service import ClusterService
 from .leader_balance import Calm
 from .messages import Admit, Goal, StepProgress, Towards
 from .records import PREFIX, Facts, NodeRecord, NodeState, encode, key_of, read
+from .replica_moves import ReplicaMove
 from .roster import Roster, write_home
 
 LOOK_SECONDS = 0.25
 """Between two looks: people do not notice so little, and a look costs a few look-ups."""
+
+MOVE_STEP_MS = 1_000
+"""A step of a move that no leader answers within so long is asked for again: other groups wait."""
+
+COMPARE_MS = 2_000
+"""Between two comparisons of who belongs to groups and who has something of them: a question to
+each store."""
 
 MAKE_WAY_MS = 2_000
 """Between two questions of a store without room, who has some: the room of all is measured once a
@@ -74,6 +85,7 @@ class Manager:
         self._told: Facts | None = None
         """Facts that the register has, or that were refused."""
         self._made_way_ms = -MAKE_WAY_MS
+        self._compared_ms = -COMPARE_MS
 
     async def run(self) -> None:
         """Look at the cluster, again and again, and do what is to be done."""
@@ -98,10 +110,13 @@ class Manager:
                 await self.make_way()
         if self._store.serving(METADATA_GROUP) is None:
             self._cluster_service.problems.clear()
+            self._cluster_service.moving.clear()
         elif not self._roster.records:
             await self._begin()
         else:
             await self._manage()
+            await self._move_replicas()
+            await self._let_leave()
             await self._balance()
         own = self._roster.own
         if own is not None and self._facts not in (own.facts, self._told):
@@ -144,7 +159,7 @@ class Manager:
 
     async def _tell_address(self) -> None:
         """The store is somewhere else than it was."""
-        groups = len(self._store.data_groups)
+        groups = len(self._store.home_groups)
         asked = Admit(self._store.node, self._facts, groups)
         try:
             await self._ask(METADATA_GROUP, messages.ADMIT, asked)
@@ -179,6 +194,33 @@ class Manager:
                 problems[number] = text
         self._cluster_service.problems.clear()
         self._cluster_service.problems.update(problems)
+
+    async def _move_replicas(self) -> None:
+        """The next step of each group that is on its way to other members."""
+        moves = self._cluster_service.moves()
+        told = await asyncio.gather(*(self._move(*each) for each in moves.values()))
+        self._cluster_service.moving.clear()
+        self._cluster_service.moving.update(zip(moves, told, strict=True))
+
+    async def _move(self, version: int, move: ReplicaMove) -> str:
+        try:
+            if replica_moves.is_void(move, self._roster.records):
+                await self._cluster_service.put_move(replace(move, cancelled=True), version)
+                return "is cancelled"
+            asked = replica_moves.step(move)
+            progress = await self._ask(RaftGroup(move.group), messages.TOWARDS, asked, MOVE_STEP_MS)
+            if progress.done:
+                await self._cluster_service.end_move(move.group, version)
+        except KernelError as error:
+            return error.message
+        return progress.what
+
+    async def _let_leave(self) -> None:
+        """Whoever has something of a group that it does not belong to any more lets go of it."""
+        now_ms, level = self._cluster_service.now_ms(), self._store.feature_level
+        if level >= REPLICAS and now_ms - self._compared_ms >= COMPARE_MS:
+            self._compared_ms = now_ms
+            await self._cluster_admin.let_leave(level)
 
     async def _balance(self) -> None:
         """Have the leader of one group move, once the cluster has been calm for a while."""
@@ -239,8 +281,15 @@ class Manager:
                 waits.append(f"group {group}: {progress.what}{behind}")
         return "; ".join(waits)
 
-    async def _ask(self, group: RaftGroup, method: int, asked: Towards | Admit) -> StepProgress:
+    async def _ask(
+        self,
+        group: RaftGroup,
+        method: int,
+        asked: Towards | Admit,
+        question_ms: int | None = None,
+    ) -> StepProgress:
         def decode(payload: bytes) -> StepProgress:
             return messages.unpack(payload, StepProgress)
 
-        return await self._remote.ask(group, method, messages.pack(asked), decode)
+        parts = messages.pack(asked)
+        return await self._remote.ask(group, method, parts, decode, question_ms=question_ms)

@@ -2,6 +2,7 @@
 
     LEARNER: not a member -> learner -> has everything
     VOTER:   a learner that is level -> voter (and who is replaced leaves in the same, joint, step)
+    NO_LEARNER: the same of a learner; a voter stays
     GONE:    leader -> follower -> not a member
 
 A step that would leave fewer voters alive than a majority of the new members is refused: the group
@@ -15,13 +16,10 @@ from collections.abc import Callable, Collection
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..raft.members.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change, ConfigurationChange
-from ..raft.members.progress import REPLICATE
 from ..store.raft_groups.consensus import Consensus
+from ..store.raft_groups.healing import may_vote
 from ..store.raft_groups.member import Member
 from .messages import Goal, StepProgress, Towards
-
-LEVEL_ENTRIES = 256
-"""A learner so few entries behind has the rest within a round trip: it may vote."""
 
 
 class MembershipSteps:
@@ -48,7 +46,9 @@ class MembershipSteps:
         members = member.core.tracker.members
         if members.voters_outgoing:
             return StepProgress(False, "members are changing")
-        if asked.goal is Goal.GONE:
+        if asked.goal is Goal.NO_LEARNER and asked.node not in members.learners:
+            return StepProgress(True, "no learner")
+        if asked.goal in (Goal.GONE, Goal.NO_LEARNER):
             return self._gone(member, asked.node)
         if asked.node in members.voters:
             gone = asked.replaces not in {*members.voters, *members.learners}
@@ -57,7 +57,7 @@ class MembershipSteps:
             return self._change(member, "becomes a learner", Change(ADD_LEARNER, asked.node))
         progress = member.core.tracker.progress[asked.node]
         lag = max(0, member.core.log.last_index - progress.match)
-        if progress.state != REPLICATE or lag > LEVEL_ENTRIES:
+        if not may_vote(progress, member.core.log.last_index):
             snapshot = member.log.snapshot()
             if snapshot is None or not snapshot.membership.has(asked.node):
                 self._wants_snapshot()
@@ -70,10 +70,10 @@ class MembershipSteps:
         node, replaced = asked.node, asked.replaces
         voters = member.core.tracker.members.voters
         changes = [Change(ADD_VOTER, node)]
-        if replaced in voters:
-            if replaced == self._consensus.node:
-                return self.hand_over(member.group, 0, but=replaced)
-            changes.append(Change(REMOVE, replaced))
+        if replaced == self._consensus.node and len(voters) > 1:
+            return self.hand_over(member.group, 0, but=replaced)
+        if replaced in voters and replaced != self._consensus.node:
+            changes.append(Change(REMOVE, replaced))  # else nobody else could lead: it goes next
         self._check(member, {*voters, node} - {replaced})
         return self._change(member, "becomes a voter", *changes)
 

@@ -1,8 +1,9 @@
 """What is asked and answered about a cluster itself: methods of the section CLUSTER.
 
     of the leader of a group      TOWARDS, HAND_OVER
-    of the leader of group 0      ADMIT, DISMISS, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP, FEATURES
-    of any store                  REPORT; FLUSH: write down what is counted for the bill
+    of the leader of group 0      ADMIT, DISMISS, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP, FEATURES,
+                                  MOVE
+    of any store                  REPORT; FLUSH: write down what is counted for the bill; LEAVE
 
 Every question may be put twice: it names what is wanted, not a step.
 """
@@ -24,7 +25,7 @@ METHODS = calls.CLUSTER
 TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP = (
     METHODS[:10]
 )
-FEATURES = METHODS[10]
+FEATURES, LEAVE, MOVE = METHODS[10:13]
 
 TEXT_LENGTH_MAX = 1_024
 
@@ -54,6 +55,8 @@ class Goal(StrEnum):
     """It has all that the leader has, and does not vote."""
     VOTER = "voter"
     GONE = "gone"
+    NO_LEARNER = "no learner"
+    """It is not one any more; a voter stays. Asked only where `replicas` is on."""
 
 
 class Towards(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +80,29 @@ class StepProgress(msgspec.Struct, frozen=True, array_like=True):
     """For people."""
     lag: int = 0
     """Entries that the store is behind."""
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """A group is to have a replica in a store, or not any more (`replica_moves`). Answer:
+    `StepProgress`.
+    """
+
+    group: Group
+    to: int = 0
+    gone: int = 0
+    cancel: bool = False
+    """What is under way for the group ends, if it still can."""
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True):
+    """The store that is asked is no member of a group any more (`leaving.LeaveGroup`). Answer, once
+    it has let go of it: `StepProgress`.
+    """
+
+    group: Group
+    term: calls.U64
+    index: calls.U64
+    level: int
 
 
 class HandOver(msgspec.Struct, frozen=True, array_like=True):
@@ -182,6 +208,11 @@ class Report(msgspec.Struct, frozen=True):
     problems: dict[int, Text]
     """Of the leader of group 0, by number: what keeps a store from joining or leaving."""
     groups: list[GroupReport]
+    """Those that it is a member of."""
+    left: list[int] = []
+    """Groups of which it has nothing."""
+    moving: dict[int, Text] = {}
+    """Of the leader of group 0, by group: how far the moves of replicas are."""
 
 
 class Role(StrEnum):

@@ -7,7 +7,9 @@
 - `feature_levels`: what older builds do not understand, and in which order it came
 - `names`: things by (tenant, name), in little memory
 - `placement`: which Raft group defines a thing
+- `ring`: which queue of a resized topic has which keys
 - `keyed_lock`: changes of one thing, one after the other
 - `listening`: how a listening socket is closed
+- `fairness`: whose turn it is among those who share; commits as a process sees them
 - `crowd`: strangers at a listener of ours: how many there may be, and who goes first
 """

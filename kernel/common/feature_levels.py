@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class LogFeature:
     """One step."""
 
     level: int
@@ -25,14 +25,24 @@ class Feature:
     """What is different once it is on: in a few words."""
 
 
-REGISTER = 1
+REGISTER, STORED, REPLICAS = 1, 2, 3
 
 FEATURES = (
-    Feature(
+    LogFeature(
         REGISTER,
         "register",
         "several records of the cluster change together or not at all, and no version of a record "
         "comes again",
+    ),
+    LogFeature(
+        STORED,
+        "stored",
+        "queues know how many bytes they hold, so that limits of stored bytes hold",
+    ),
+    LogFeature(
+        REPLICAS,
+        "replicas",
+        "a store gives up its replica of a group that it does not belong to any more, and its room",
     ),
 )
 """All of them, by level. A new one goes to the end; none is ever removed or changes its number."""
@@ -40,8 +50,12 @@ FEATURES = (
 LATEST = len(FEATURES)
 """What this build understands."""
 
+UNNUMBERED = 1 << 30
+"""Stands for the level of what is not whole, so that it has no number yet: no build's log ever gets
+there, and one that has it is a newer build's. Tests have a state machine understand it."""
 
-def named(name: str) -> Feature | None:
+
+def named(name: str) -> LogFeature | None:
     """The feature of a name."""
     return next((each for each in FEATURES if each.name == name), None)
 

@@ -12,6 +12,10 @@ RaftGroup = NewType("RaftGroup", int)
 """Number of a Raft group: 0 is the metadata group, data groups follow, then the transient one."""
 
 METADATA_GROUP = RaftGroup(0)
+ADDED_FIRST = RaftGroup(65)
+"""Data groups from here up were added while the cluster ran (ADR 30). Those below it are what it
+began with, and the homes of names, for ever: so a number alone says which of the two a group is,
+also to who has not heard of the register yet."""
 TRANSIENT_GROUP = RaftGroup(0xFFFF)
 """Group number of transient topics in every process; never on disk."""
 
@@ -46,6 +50,9 @@ QUEUE_BITS = (1 << 40) - 1
 
 QUEUES_PER_TOPIC_MAX = 256
 """The queue number takes the low 8 bits of a `QueueId`."""
+
+NUMBER_BITS = QUEUES_PER_TOPIC_MAX - 1
+"""Of a `QueueId`: the number of the queue."""
 
 
 TOPIC_IDS_PER_TERM = 4_096

@@ -10,6 +10,12 @@ RESERVED_PREFIXES = ("__", "amq.", "weir.", "$", "%")
 the server's own topics, what adapters predeclare or give names to, special names of the tree and of
 protocols."""
 
+
+def is_servers_own(tenant: str) -> bool:
+    """Whether a tenant is the server itself: no client's has a name that begins so."""
+    return tenant.startswith(RESERVED_PREFIXES)
+
+
 GROUP_NAME_BYTES_MAX = 255
 """The SETTLE command keeps the group's name behind a one-byte length."""
 
@@ -18,7 +24,8 @@ DATA_GROUPS_DEFAULT = 4
 over a small cluster."""
 
 DATA_GROUPS_MAX = 64
-"""More groups cost ticks and heartbeats without adding throughput
+"""Data groups that a store begins with: those that are added have higher numbers
+(`ids.ADDED_FIRST`). More groups cost ticks and heartbeats without adding throughput
 (docs/design/replication.md#many-groups-few)."""
 
 RESULTS_KEPT_PER_CLIENT = 1_024

@@ -27,6 +27,10 @@ class ByName(MutableMapping[tuple[str, str], T], Generic[T]):
         """How many things one tenant has."""
         return len(self._tenants.get(tenant, ()))
 
+    def tenants(self) -> Iterator[str]:
+        """Those that have anything."""
+        return iter(self._tenants)
+
     def everything(self) -> Iterator[T]:
         """What all of them have: `values`, fast."""
         return (each for names in self._tenants.values() for each in names.values())

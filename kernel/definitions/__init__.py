@@ -2,8 +2,12 @@
 
 - `definer`: the rules, wherever a thing lives
 - `definition_checks`: what a change must keep to
+- `sizes`, `automatic_size`: what may be published to a topic, and how many queues that takes; when
+  that is to change by itself
+- `queue_placement`: in which groups the queues of a new topic are
 - `administration`: changes of what is durable, over the Raft groups they touch
 - `transient_definitions`: changes of what lives in the memory of one process
 - `clearing`: removal of routes to what is gone
+- `resizing`: other queues for a topic
 - `repairing`: mends changes that were never finished
 """

@@ -37,7 +37,7 @@ from ..api.model import RouterInfo, RouterOptions, TopicInfo
 from ..broker.group_state.state import GroupState
 from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
-from ..common.ids import METADATA_GROUP, TOPIC_IDS_PER_TERM, RaftGroup, TopicId
+from ..common.ids import METADATA_GROUP, TOPIC_IDS_PER_TERM, RaftGroup, TopicId, home_of
 from ..common.keyed_lock import KeyedLock
 from ..common.placement import home_group
 from ..requests.leader import NO_IDENTITY, Identity, Leader
@@ -48,7 +48,9 @@ from ..store.node import Store
 from . import definition_checks as checks
 from .clearing import Clearing, Touched
 from .definer import Asked, Definer
+from .queue_placement import place_queues
 from .repairing import Repairing
+from .resizing import Resizing
 from .transient_definitions import TransientDefinitions
 
 
@@ -81,6 +83,11 @@ class Administrator(Definer):
             store, topology, self.exists, self._transient.target_gone, self._clear_route
         )
         self._repairing = Repairing(store, topology, proposer, self._keyed_lock, self._clearing)
+        self._resizing = Resizing(
+            self._state,
+            lambda group, command: self._decide(group, command, Asked()),
+            self._propose,
+        )
         self._mending: dict[RaftGroup, asyncio.Event] = {}
         """Groups in which changes wait."""
 
@@ -123,6 +130,28 @@ class Administrator(Definer):
             if self._transient.is_local(change):
                 return await self._transient.carry_out(change, asked)
             return await self.carry_out(change, asked)
+
+    async def resize(self, tenant: str, name: str, queues: int) -> TopicInfo:
+        """Have so many queues of a topic take messages (see `Resizing.resize`)."""
+        await self.may_change(tenant, name)
+        async with self._keyed_lock.of((tenant, name)):
+            return await self._resizing.resize(self._topic(tenant, name), queues)
+
+    async def let_go_of_queues(self, topic: TopicInfo) -> None:
+        """Have a topic lose the sealed queues that everybody is done with."""
+        async with self._keyed_lock.of((topic.tenant, topic.name)):
+            known = self._topology.topics.get((topic.tenant, topic.name))
+            if known is not None and known.id == topic.id:
+                await self._resizing.let_go(known)
+
+    async def go_on_resizing(self, groups: Collection[RaftGroup]) -> None:
+        """Finish resizes that the last leader of these groups has begun. Raises KernelError: it has
+        to be begun again.
+        """
+        for topic in self._resizing.planned(groups):
+            async with self._keyed_lock.of((topic.tenant, topic.name)):
+                if topic.id in self._state(home_of(topic.id)).topics:
+                    await self._resizing.go_on(topic.id)
 
     def _decided(
         self, home: RaftGroup, identity: Identity | None
@@ -189,9 +218,9 @@ class Administrator(Definer):
         """A group is led here from now on: its changes wait until `go_on`."""
         self._mending.setdefault(group, asyncio.Event())
 
-    async def repair(self, groups: Collection[RaftGroup]) -> None:
-        """Mend what was left half done in groups that are led here."""
-        await self._repairing.repair(groups)
+    async def repair(self, groups: Collection[RaftGroup]) -> bool:
+        """Mend what was left half done in groups that are led here; whether to look again."""
+        return await self._repairing.repair(groups)
 
     async def go_on(self, groups: Collection[RaftGroup]) -> None:
         """Groups are mended: their changes wait no longer."""
@@ -217,12 +246,10 @@ class Administrator(Definer):
     # --- Where what is durable lives --------------------------------------------------------
 
     def _home(self, tenant: str, name: str) -> RaftGroup:
-        return home_group(self._store.data_groups, tenant, name)
+        return home_group(self._store.home_groups, tenant, name)
 
     def _placement(self, home: RaftGroup, queues: int) -> Sequence[RaftGroup]:
-        groups = self._store.data_groups
-        first = groups.index(home)
-        return [groups[(first + number) % len(groups)] for number in range(queues)]
+        return place_queues(home, self._store.data_groups, queues)
 
     def _new_ident(self, home: RaftGroup, *, spread: bool) -> TopicId:
         """Queues that a deposed leader has made elsewhere, or is about to, must not be those of a

@@ -2,8 +2,8 @@
 
     topic or router deleted at the leader of its name's home
         -> routes led here: removed
-        -> every other group: CLEAR (what is gone, as of which index) -> its leader waits until its
-           own replica of that home has come so far, then removes them
+        -> every other group: CLEAR (what is gone, as of which index) -> its leader waits until
+           what it knows of that home has come so far, then removes them
 
 Whoever removes looks first whether the thing has been made again, so that a late question spares
 the routes of the new one: these are made only where the new one is known. A route that is decided
@@ -32,7 +32,7 @@ AT_ONCE = 64
 """Routes that are removed together: as many commands as share an entry easily."""
 
 REACHED_SECONDS = 2.5
-"""A question waits so long for the replica of another group; then it is asked again."""
+"""A question waits so long for what is known of another group; then it is asked again."""
 
 Touched = dict[RaftGroup, int]
 """Indexes of groups led elsewhere at which look-ups show a change."""
@@ -68,9 +68,9 @@ class Clearing:
         """
         await self._target_gone(tenant, kind, name)
         home = self._home(tenant, name)
-        gone = Gone(tenant, kind, name, home, self._store.replica(home).state.applied)
+        gone = Gone(tenant, kind, name, home, self._store.replica(home).defined)
         await self._remove(gone, self._led(), touched)
-        elsewhere = [each for each in self._store.data_groups if self._store.serving(each) is None]
+        elsewhere = [each for each in self._store.home_groups if self._store.serving(each) is None]
         if not elsewhere:
             return
         if self.peer_stores is None:
@@ -84,17 +84,20 @@ class Clearing:
         touched: Touched = {}
         try:
             async with asyncio.timeout(REACHED_SECONDS):
-                await self._store.consensus.awaited.reached(gone.home, gone.index)
+                if self.peer_stores is None:
+                    await self._store.consensus.awaited.reached(gone.home, gone.index)
+                else:
+                    await self.peer_stores.reached({gone.home: gone.index})
         except TimeoutError:
             raise KernelError(Code.TIMEOUT, "this store is behind the other one") from None
         await self._remove(gone, {group}, touched)
         return touched
 
     def _home(self, tenant: str, name: str) -> RaftGroup:
-        return home_group(self._store.data_groups, tenant, name)
+        return home_group(self._store.home_groups, tenant, name)
 
     def _led(self) -> set[RaftGroup]:
-        return {each for each in self._store.data_groups if self._store.serving(each) is not None}
+        return {each for each in self._store.home_groups if self._store.serving(each) is not None}
 
     async def _remove(self, gone: Gone, groups: set[RaftGroup], touched: Touched) -> None:
         """Remove routes of routers in these groups, as far as they are led here."""

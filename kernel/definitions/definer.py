@@ -32,7 +32,7 @@ from ..broker.group_state.state import GroupState
 from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import QueueId, RaftGroup, TopicId, home_of, queue_id
-from ..quotas.rates import Rates
+from ..quotas.limits import LimitSet
 from ..requests.leader import Done, Identity, Leader
 from ..requests.peer_stores import Kind
 from ..requests.proposer import Proposer
@@ -40,7 +40,7 @@ from ..routing.topology import Topology
 from . import definition_checks as checks
 from .clearing import Touched
 
-_NO_LIMITS = Rates()
+_NO_LIMITS = LimitSet()
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Definer(ABC):
     def __init__(self, topology: Topology, proposer: Proposer) -> None:
         self._topology = topology
         self._proposer = proposer
-        self.allowed: Callable[[str], Rates] = lambda _tenant: _NO_LIMITS
+        self.allowed: Callable[[str], LimitSet] = lambda _tenant: _NO_LIMITS
         """How many topics and groups a tenant may have."""
 
     # --- What differs -----------------------------------------------------------------------
@@ -172,9 +172,9 @@ class Definer(ABC):
             tenant=change.tenant,
             name=change.name,
             options=options,
-            queues=tuple(
-                QueueRef(queue_id(ident, each), group) for each, group in enumerate(groups)
-            ),
+            queues=known.queues
+            if known is not None
+            else tuple(QueueRef(queue_id(ident, each), group) for each, group in enumerate(groups)),
             groups={**(known.groups if known is not None else {}), **change.groups},
         )
         await self._propose_to(set(groups) - {home}, queues)

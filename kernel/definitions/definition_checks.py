@@ -10,7 +10,7 @@ from ..common.errors import Code, KernelError
 from ..common.ids import QUEUES_PER_TOPIC_MAX
 from ..common.limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, RESERVED_PREFIXES, UNUSED_MS_MIN
 from ..common.names import ByName
-from ..quotas.rates import Rates
+from ..quotas.limits import LimitSet
 
 
 def check_name(tenant: str, name: str) -> None:
@@ -47,8 +47,28 @@ def check_topic(change: PutTopic, known: TopicInfo | None) -> None:
         )
 
 
+def check_resize(topic: TopicInfo) -> None:
+    """NOT_ALLOWED for a topic that keeps the queues it has: what is ordered as a queue, and what a
+    queue alone can know.
+    """
+    options = topic.options
+    reasons = {
+        "it lives in memory": not options.durable,
+        "it has priorities": options.priority_max > 0,
+        "it may hold only so many messages": (options.messages_max, options.bytes_max)
+        != (None, None),
+        "it knows what it has seen by deduplication ids": options.deduplication_ms is not None,
+        "one consumer at a time gets its deliveries": any(
+            each.single_active_consumer for each in topic.groups.values()
+        ),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise KernelError(Code.NOT_ALLOWED, f"topic {topic.name} cannot be resized: {reason}")
+
+
 def check_room(
-    change: PutTopic, known: TopicInfo | None, allowed: Rates, topics: ByName[TopicInfo]
+    change: PutTopic, known: TopicInfo | None, allowed: LimitSet, topics: ByName[TopicInfo]
 ) -> None:
     """LIMIT_EXCEEDED for a topic or a group that its tenant may not have any more. What there is
     stays, and may change; others that are just being made elsewhere are not counted.

@@ -25,6 +25,7 @@ from ..api.statistics import summed
 from ..broker.applying.offsets import RECALLED, RECALLED_MAX, TOO_MANY
 from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
+from ..common.fairness import WriteRounds
 from ..common.ids import UUID_VARIANT, UUID_VERSION_BITS, Offset, RaftGroup
 from ..common.ports import Clock, Random
 from ..requests.leader import Done, Holder, Identity, Leader
@@ -59,6 +60,7 @@ class BaseClient(Lookups, ABC):
         self.next_uid = UUID_VARIANT
         self._sequence = 0
         self.publisher = Publisher(self, transient_log, clock, self._loop)
+        topology.resized = self._topic_resized
         self.proposer = Proposer(self.next_identity, self.send_to)
         self.leases = LeaseChanges(self.proposer)
         self._transactor = Transactor(
@@ -73,6 +75,21 @@ class BaseClient(Lookups, ABC):
     @abstractmethod
     def accepting(self) -> bool:
         """Whether there is room for new messages."""
+
+    @property
+    def rounds(self) -> WriteRounds:
+        """What was published and is not answered, commit by commit."""
+        return self.publisher.rounds
+
+    def _topic_resized(self, before: TopicInfo | None, after: TopicInfo | None) -> None:
+        """A topic that was resized is known, has changed or is gone."""
+        self.publisher.topic_changed(before, after)
+        if before is not None and after is not None and before.queues != after.queues:
+            self._loop.call_soon(self._follow, before, after)
+
+    @abstractmethod
+    def _follow(self, before: TopicInfo, after: TopicInfo) -> None:
+        """A topic has other queues: so have its consumers."""
 
     # --- Sessions ---------------------------------------------------------------------------
 

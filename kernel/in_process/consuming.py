@@ -7,11 +7,11 @@ fdatasynced (transient: which memory holds).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ..api.client import Consumer, ConsumerSink, ConsumerSpec, Settlement, SettleSink
-from ..api.model import Reason
+from ..api.model import QueueRef, Reason, TopicInfo
 from ..broker.delivery.consumers import Credit, DispatchedConsumer, SpreadConsumer
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
@@ -50,6 +50,42 @@ class Consuming:
             parts.append(part)
             session.consumers[part] = None
         return parts[0] if len(parts) == 1 else SpreadConsumer(parts)
+
+    def follow(self, sessions: Iterable[LocalSession], before: TopicInfo, after: TopicInfo) -> None:
+        """A topic has other queues: its consumers get parts of those that are led here, and lose
+        those of queues that are gone, in which they hold nothing.
+        """
+        gone = {ref.id for ref in before.queues}.difference(ref.id for ref in after.queues)
+        new = [ref for ref in after.queues if ref not in before.queues]
+        for session in sessions:
+            pools: dict[Credit, DispatchedConsumer] = {}
+            for part in list(session.consumers):
+                queue = part.dispatcher.queue
+                if queue.topic.id != after.id or part.ended or part.spec.pull:
+                    continue
+                if queue.id in gone:
+                    part.dispatcher.detach(part)
+                else:
+                    pools.setdefault(part.pool, part)
+            for pool, part in pools.items():
+                for ref in new:
+                    self._attach_more(ref, pool, part, session)
+
+    def _attach_more(
+        self, ref: QueueRef, pool: Credit, part: DispatchedConsumer, session: LocalSession
+    ) -> None:
+        """Give the consumer of a part one of a new queue too."""
+        try:
+            dispatcher = self._replica_of(ref.group).dispatcher(ref.id, part.spec.group)
+            if any(each.pool is pool for each in dispatcher.consumers):
+                return
+            more = dispatcher.attach(part.spec, part.sink, pool)
+        except KernelError as error:
+            part.sink.consumer_ended(part, error)
+            return
+        pool.more = (*pool.more, more)
+        session.consumers[more] = None
+        dispatcher.pump()
 
     def settle(
         self,

@@ -60,7 +60,10 @@ from ..definitions.clearing import Touched
 from ..definitions.definer import Asked
 from ..leader_tasks.leader_tasks import LeaderTasks
 from ..leader_tasks.mover import Mover
-from ..quotas.rates import Rates
+from ..leader_tasks.predecessors import Predecessors
+from ..leader_tasks.retiring import Retiring
+from ..quotas.accounts import Quotas
+from ..quotas.limits import LimitSet
 from ..requests.leader import NO_IDENTITY, Done, Holder, Identity, Leader
 from ..requests.peer_stores import Gone, PeerStores
 from ..requests.proposer import propose_to
@@ -92,7 +95,7 @@ class LocalClient(BaseClient):
     accepting: bool = True
 
     def __init__(self, store: Store, clock: Clock, random: Random) -> None:
-        super().__init__(Topology(store.data_groups), store.transient_log, clock, random)
+        super().__init__(Topology(store.home_groups), store.transient_log, clock, random)
         self._store = store
         self.origins: Origins = store.origins
         self.is_draining = False
@@ -122,6 +125,8 @@ class LocalClient(BaseClient):
         self.leader_tasks = LeaderTasks(
             store, clock.monotonic_ms, self.administer, self._in_background
         )
+        self._predecessors = Predecessors(store, self.leader_of, self._in_background)
+        self._retiring = Retiring(store, self.administrator.let_go_of_queues, self._in_background)
         self.unused_groups = self.leader_tasks.unused_groups
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -131,6 +136,7 @@ class LocalClient(BaseClient):
         self.leader_tasks.add(self.administrator.repair, self.administrator.repair)
         self.leader_tasks.add(self.moves.resume)
         self.leader_tasks.add(self.administrator.go_on)
+        self.leader_tasks.add(self.administrator.go_on_resizing)
         self.leader_tasks.add(self.tree.repair, self.tree.repair)
         for replica in store.replicas():
             self._learn(replica)
@@ -198,9 +204,13 @@ class LocalClient(BaseClient):
             return self.leader_of(group)
         return None
 
-    def limit_definitions(self, allowed: Callable[[str], Rates]) -> None:
+    def limit_definitions(self, allowed: Callable[[str], LimitSet]) -> None:
         """`allowed`: how many topics and groups a tenant may have."""
         self.administrator.allowed = allowed
+
+    def limit_stored(self, quotas: Quotas, tenants: int) -> None:
+        """By which limits messages are stored; `tenants`: how many there are at least."""
+        self._store.topic_room.stored.limit(quotas, tenants)
 
     def leader_of(self, group: RaftGroup) -> Leader:
         """The leader of a group, in this store unless another one leads, or in a gateway."""
@@ -233,6 +243,8 @@ class LocalClient(BaseClient):
         """Look after deadlines."""
         now = self.clock.monotonic_ms()
         self.leader_tasks.each_second()
+        self._predecessors.look()
+        self._retiring.look(now)
         self.publisher.fail_overdue_batches(now)
         self.remote_memory.each_second()
         self.tree.each_second()
@@ -255,6 +267,10 @@ class LocalClient(BaseClient):
 
     async def attached(self, consumer: Consumer) -> None:
         """`attach` has asked the leader already."""
+
+    def _follow(self, before: TopicInfo, after: TopicInfo) -> None:
+        """A topic has other queues: so have its consumers."""
+        self._consuming.follow(list(self.sessions.open_now.values()), before, after)
 
     def settle(
         self,

@@ -59,7 +59,7 @@ class LocalStore:
             return
         if DATA_GROUPS_RECORD not in self.client.records(DATA_GROUPS_RECORD):
             await self.client.raise_level_everywhere(self.store.understands)
-            count = str(len(self.store.data_groups)).encode()
+            count = str(len(self.store.home_groups)).encode()
             await self.client.administer(PutRecord(DATA_GROUPS_RECORD, count))
         self.housekeeper.start()
         await self.store.unreadable.give_up_all(self.lost)
@@ -165,6 +165,7 @@ def _origin(recovered: Recovered, *, born_alone: bool) -> Origin:
         recovered.configurations,
         recovered.snapshot_members,
         recovered.damaged,
+        recovered.left,
         born_alone=born_alone,
     )
 

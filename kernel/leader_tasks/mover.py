@@ -101,7 +101,7 @@ class Mover:
         await self._level()
         for _, value in self._records().values():
             task = decode_task(value)
-            if home_group(self._store.data_groups, task.tenant, task.source) not in groups:
+            if home_group(self._store.home_groups, task.tenant, task.source) not in groups:
                 continue
             if (task.tenant, task.source) not in self._topology.topics:
                 await self._put(task, None)
@@ -111,7 +111,7 @@ class Mover:
     def follows(self, group: RaftGroup) -> None:
         """A group is led elsewhere: its tasks go on there."""
         for key, running in self._running.items():
-            if home_group(self._store.data_groups, *key) == group:
+            if home_group(self._store.home_groups, *key) == group:
                 running.end.set()
 
     async def _level(self) -> None:
@@ -227,7 +227,7 @@ class Mover:
 
     def _decides(self, task: MoveTask) -> bool:
         """Whether the home of a task's source is led here."""
-        home = home_group(self._store.data_groups, task.tenant, task.source)
+        home = home_group(self._store.home_groups, task.tenant, task.source)
         return self.peer_stores is None or self._store.serving(home) is not None
 
     async def _step(self, task: MoveTask) -> tuple[int, MoveState, MoveFailure | None]:
@@ -303,7 +303,7 @@ class Mover:
     async def _is_there(self, tenant: str, name: str) -> bool:
         """Whether a topic exists; its home may know of it first."""
         if (tenant, name) not in self._topology.topics and self.peer_stores is not None:
-            await self.peer_stores.level([home_group(self._store.data_groups, tenant, name)])
+            await self.peer_stores.level([home_group(self._store.home_groups, tenant, name)])
         return (tenant, name) in self._topology.topics
 
     async def _origin(self, replica: Replica, dispatcher: Dispatcher, offset: Offset) -> str | None:

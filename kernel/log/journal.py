@@ -66,6 +66,7 @@ class Journal:
         self._groups = state.scan.groups
         self._locations = state.scan.locations
         self._damaged = frozenset(state.scan.damaged)
+        self._left = state.checkpoint.left & self._damaged
         self.feature_level = state.checkpoint.level
         """The highest level that is on in a group (`feature_levels`), as `ckpt` is to say."""
         self._unread_places = state.scan.unread_places
@@ -344,11 +345,16 @@ class Journal:
     # --- Checkpoints ------------------------------------------------------------------------
 
     def checkpoint(
-        self, snapshots: Mapping[int, tuple[int, str]], installed: InstallJob | None = None
+        self,
+        snapshots: Mapping[int, tuple[int, str]],
+        installed: InstallJob | None = None,
+        leaving: int | None = None,
     ) -> CheckpointJob:
         """A job that writes `ckpt`. `snapshots`: per group the index that a **durable** snapshot
         has applied, and its name; groups left out keep the one they had. `installed`: the one of
-        its group came from another store.
+        its group came from another store. `leaving`: nothing that this journal has of that group is
+        to count any more, but its term and vote; none of it is queued, in flight or read for a
+        rewrite; then `leave(leaving)`.
 
         JournalError if an index is beyond what is stable.
         """
@@ -362,6 +368,8 @@ class Journal:
             snapshots,
             installed,
             self.feature_level,
+            self._left,
+            leaving,
         )
         return CheckpointJob(self._disk, checkpoint)
 
@@ -437,6 +445,24 @@ class Journal:
     def healed(self, group: int) -> None:
         """A snapshot has taken the place of what was lost: the next checkpoint says so."""
         self._damaged -= {group}
+        self._left -= {group}
+
+    # --- Groups that this store has left ------------------------------------------------------
+
+    @property
+    def left(self) -> frozenset[int]:
+        """Those of the damaged groups that have lost nothing: others have them."""
+        return self._left
+
+    def leave(self, group: int) -> None:
+        """The checkpoint that says so is durable: nothing of a group counts any more, but its term
+        and vote. It is `damaged`, also after a restart, until `healed`.
+        """
+        self._groups[group] = GroupLog(hard_state=self.hard_state(group))
+        self._locations.drop(group)
+        self.bodies.discard_group(group)
+        self._damaged |= {group}
+        self._left |= {group}
 
     # --- Snapshots from another store -------------------------------------------------------
 

@@ -17,12 +17,12 @@ from enum import Enum
 from math import ceil
 
 from .bucket import FAR_OVER_MS, Bucket
-from .rates import Kind
+from .limits import LimitKind
 
 Buckets = tuple[Bucket, ...]
 
 
-class Outcome(Enum):
+class LimitOutcome(Enum):
     """What a limit has done."""
 
     DELAYED = "delayed"
@@ -34,11 +34,11 @@ class Outcome(Enum):
     """Messages that nobody waits to hear of."""
 
 
-Count = Callable[[str, str, Outcome, int], None]
+Count = Callable[[str, str, LimitOutcome, int], None]
 """Counts what became of something: tenant, limit, outcome, how many."""
 
 
-class Held:
+class ConnectionLimit:
     """A limit of how many there are at one time."""
 
     __slots__ = ("elsewhere", "here", "limit", "reason")
@@ -60,8 +60,8 @@ class Held:
 class Resolved:
     """The limits that hold for an account, by kind: those of its tenant, of its user, ..."""
 
-    rates: Mapping[Kind, Buckets]
-    connections: tuple[Held, ...] = ()
+    rates: Mapping[LimitKind, Buckets]
+    connections: tuple[ConnectionLimit, ...] = ()
     message_bytes: tuple[tuple[int, str], ...] = ()
     """Each with its reason."""
 
@@ -99,17 +99,17 @@ class Account:
         self.user = user
         self._count = count
         self.open_connections = 0
-        self._connections: tuple[Held, ...] = ()
+        self._connections: tuple[ConnectionLimit, ...] = ()
         self.be_limited_by(NOTHING, has_topics=False)
 
     def be_limited_by(self, limits: Resolved, *, has_topics: bool) -> None:
         """The limits are others now."""
         of = limits.rates
-        self._published_messages: Buckets = of.get(Kind.PUBLISHED_MESSAGES, ())
-        self._published_bytes: Buckets = of.get(Kind.PUBLISHED_BYTES, ())
-        self._delivered_messages: Buckets = of.get(Kind.DELIVERED_MESSAGES, ())
-        self._delivered_bytes: Buckets = of.get(Kind.DELIVERED_BYTES, ())
-        self._requests: Buckets = of.get(Kind.REQUESTS, ())
+        self._published_messages: Buckets = of.get(LimitKind.PUBLISHED_MESSAGES, ())
+        self._published_bytes: Buckets = of.get(LimitKind.PUBLISHED_BYTES, ())
+        self._delivered_messages: Buckets = of.get(LimitKind.DELIVERED_MESSAGES, ())
+        self._delivered_bytes: Buckets = of.get(LimitKind.DELIVERED_BYTES, ())
+        self._requests: Buckets = of.get(LimitKind.REQUESTS, ())
         self._published = (*self._published_messages, *self._published_bytes)
         self._delivered = (*self._delivered_messages, *self._delivered_bytes)
         self._read = (*self._published, *self._requests)
@@ -235,11 +235,11 @@ class Account:
 
     def delayed(self, now_ms: int) -> None:
         """Count a delay."""
-        self._count(self.tenant, _slowest(self._read, now_ms), Outcome.DELAYED, 1)
+        self._count(self.tenant, _slowest(self._read, now_ms), LimitOutcome.DELAYED, 1)
 
     def delivery_delayed(self, now_ms: int) -> None:
         """Count a delay of what it is to get."""
-        self._count(self.tenant, _slowest(self._delivered, now_ms), Outcome.DELAYED, 1)
+        self._count(self.tenant, _slowest(self._delivered, now_ms), LimitOutcome.DELAYED, 1)
 
     def delivery_held(self, now_ms: int) -> None:
         """Count that nothing is delivered because nothing may be, though nothing is owed."""
@@ -250,11 +250,11 @@ class Account:
 
     def refused(self, reason: str, number: int = 1) -> None:
         """Count what was refused: `reason` as `far_over` has told it."""
-        self._count(self.tenant, reason, Outcome.REFUSED, number)
+        self._count(self.tenant, reason, LimitOutcome.REFUSED, number)
 
     def dropped(self, reason: str, number: int) -> None:
         """Count messages that were dropped."""
-        self._count(self.tenant, reason, Outcome.DROPPED, number)
+        self._count(self.tenant, reason, LimitOutcome.DROPPED, number)
 
 
 def _delay_ms(buckets: Buckets, now_ms: int) -> int:

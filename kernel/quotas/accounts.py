@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from .account import Account, Held, Outcome, Resolved
+from .account import Account, ConnectionLimit, LimitOutcome, Resolved
 from .bucket import Bucket
-from .rates import EACH, PER_SECOND, Kind, Rates, Scope, Whose
+from .limits import EACH, PER_SECOND, STORED, Entity, LimitKind, LimitSet, Scope
 
 BUCKETS_MAX: Final = 65_536
 """At work at one time: some 200 bytes each. Beyond it the one that was made first is forgotten, and
@@ -27,14 +27,14 @@ COUNTS_MAX: Final = 4_096
 OTHERS: Final = "*"
 """In place of a tenant's name: of tenants that are not told apart."""
 
-_NO_RATES: Final = Rates()
+_NO_LIMITS: Final = LimitSet()
 
 
 class Used(NamedTuple):
     """One limit and what becomes of it here."""
 
-    whose: Whose
-    kind: Kind
+    entity: Entity
+    kind: LimitKind
     limit: int
     amount: int
     """Ever, of a rate; now, of a number."""
@@ -47,21 +47,24 @@ class Used(NamedTuple):
 class Quotas:
     """All limits of a process. `version` rises with every change of them."""
 
-    def __init__(self, limits: Mapping[Whose, Rates] | None = None) -> None:
+    def __init__(self, limits: Mapping[Entity, LimitSet] | None = None) -> None:
         self.version = 0
-        self._limits: dict[Whose, Rates] = dict(limits or {})
-        self._buckets: dict[tuple[Whose, Kind], Bucket] = {}
-        self._held: dict[Whose, Held] = {}
+        self._limits: dict[Entity, LimitSet] = dict(limits or {})
+        self._buckets: dict[tuple[Entity, LimitKind], Bucket] = {}
+        self._held: dict[Entity, ConnectionLimit] = {}
         self._accounts: WeakValueDictionary[tuple[str, str, str], Account] = WeakValueDictionary()
         self._topics: dict[str, dict[str, Account]] = {}
         self.default_share = 1.0
         """Of a limit that the manager has granted no share of."""
-        self._shares: dict[tuple[Whose, Kind], float] = {}
-        self._elsewhere: Mapping[Whose, int] = {}
-        self._active: dict[tuple[Whose, Kind], None] | None = None
+        self._shares: dict[tuple[Entity, LimitKind], float] = {}
+        self._elsewhere: Mapping[Entity, int] = {}
+        self._active: dict[tuple[Entity, LimitKind], None] | None = None
         """Limits a second of which something was used; None: nobody collects them."""
-        self.counts: Counter[tuple[str, str, Outcome]] = Counter()
+        self.counts: Counter[tuple[str, str, LimitOutcome]] = Counter()
         """What was delayed, refused and dropped, by tenant and limit."""
+        self.stored: Mapping[Entity, tuple[int, int]] = {}
+        """(messages, bytes) that is stored of tenants and topics that are limited, as somebody says
+        who knows."""
         self._look_at_topics()
 
     @property
@@ -69,31 +72,31 @@ class Quotas:
         """Whether there is any limit at all."""
         return bool(self._limits)
 
-    def limits(self) -> Mapping[Whose, Rates]:
+    def limits(self) -> Mapping[Entity, LimitSet]:
         """What is set now."""
         return self._limits
 
-    def change(self, limits: Mapping[Whose, Rates], now_ms: int) -> None:
+    def change(self, limits: Mapping[Entity, LimitSet], now_ms: int) -> None:
         """These are the limits from now on, for who is connected as well. What is owed by a limit
         that stays, with whatever rate, stays owed.
         """
         former, self._limits = self._limits, dict(limits)
         self.version += 1
         changed = {
-            whose
-            for whose in former.keys() | limits.keys()
-            if former.get(whose) != limits.get(whose)
+            entity
+            for entity in former.keys() | limits.keys()
+            if former.get(entity) != limits.get(entity)
         }
-        for (whose, kind), bucket in list(self._buckets.items()):
-            limit = self.rates_of(whose).of(kind)
+        for (entity, kind), bucket in list(self._buckets.items()):
+            limit = self.limits_of(entity).of(kind)
             if limit is None:
-                del self._buckets[whose, kind]
+                del self._buckets[entity, kind]
             else:
                 bucket.change(limit, bucket.share, now_ms)
-        for whose, held in list(self._held.items()):
-            limit = self.rates_of(whose).of(Kind.CONNECTIONS)
+        for entity, held in list(self._held.items()):
+            limit = self.limits_of(entity).of(LimitKind.CONNECTIONS)
             if limit is None:
-                del self._held[whose]
+                del self._held[entity]
             else:
                 held.limit = limit
         self._look_at_topics()
@@ -104,20 +107,20 @@ class Quotas:
             if tenant in tenants or EACH in tenants or listener in listeners:
                 self._look_at(account, tenant, user, listener)
 
-    def rates_of(self, whose: Whose) -> Rates:
+    def limits_of(self, entity: Entity) -> LimitSet:
         """The limits of one: its own, or else those of each."""
-        own = self._limits.get(whose)
+        own = self._limits.get(entity)
         if own is not None:
             return own
-        if whose.scope is Scope.TENANT:
-            return self._limits.get(Whose(Scope.TENANT, EACH, ""), _NO_RATES)
-        if whose.scope is Scope.USER:
-            return self._limits.get(Whose(Scope.USER, whose.tenant, EACH), _NO_RATES)
-        return _NO_RATES
+        if entity.scope is Scope.TENANT:
+            return self._limits.get(Entity(Scope.TENANT, EACH, ""), _NO_LIMITS)
+        if entity.scope is Scope.USER:
+            return self._limits.get(Entity(Scope.USER, entity.tenant, EACH), _NO_LIMITS)
+        return _NO_LIMITS
 
-    def of_tenant(self, tenant: str) -> Rates:
+    def of_tenant(self, tenant: str) -> LimitSet:
         """The limits of one tenant."""
-        return self.rates_of(Whose(Scope.TENANT, tenant, ""))
+        return self.limits_of(Entity(Scope.TENANT, tenant, ""))
 
     # --- Accounts ---------------------------------------------------------------------------
 
@@ -132,6 +135,10 @@ class Quotas:
             self._look_at(account, tenant, user, listener)
         return account
 
+    def tenants(self) -> set[Entity]:
+        """Those of which somebody is served here."""
+        return {Entity(Scope.TENANT, tenant, "") for tenant, _, _ in self._accounts}
+
     def topics(self, tenant: str) -> Mapping[str, Account]:
         """The topics of a tenant that have limits of their own, by name."""
         return self._topics.get(tenant, {})
@@ -143,9 +150,9 @@ class Quotas:
 
     def _look_at(self, account: Account, tenant: str, user: str, listener: str) -> None:
         limits = self._resolved(
-            Whose(Scope.TENANT, tenant, ""),
-            Whose(Scope.USER, tenant, user),
-            Whose(Scope.LISTENER, "", listener),
+            Entity(Scope.TENANT, tenant, ""),
+            Entity(Scope.USER, tenant, user),
+            Entity(Scope.LISTENER, "", listener),
         )
         account.be_limited_by(limits, has_topics=tenant in self._topics)
 
@@ -155,84 +162,92 @@ class Quotas:
                 # Nobody waits for a limit that is gone.
                 account.be_limited_by(Resolved({}), has_topics=False)
         self._topics = {}
-        for whose in self._limits:
-            if whose.scope is Scope.TOPIC:
-                account = Account(whose.tenant, "", self._count)
-                account.be_limited_by(self._resolved(whose), has_topics=False)
-                self._topics.setdefault(whose.tenant, {})[whose.name] = account
+        for entity in self._limits:
+            if entity.scope is Scope.TOPIC:
+                account = Account(entity.tenant, "", self._count)
+                account.be_limited_by(self._resolved(entity), has_topics=False)
+                self._topics.setdefault(entity.tenant, {})[entity.name] = account
 
-    def _resolved(self, *all_whose: Whose) -> Resolved:
-        rates: dict[Kind, tuple[Bucket, ...]] = {}
+    def _resolved(self, *entities: Entity) -> Resolved:
+        rates: dict[LimitKind, tuple[Bucket, ...]] = {}
         for kind in PER_SECOND:
-            buckets = [self._bucket(whose, kind) for whose in all_whose]
+            buckets = [self._bucket(entity, kind) for entity in entities]
             found = tuple(each for each in buckets if each is not None)
             if found:
                 rates[kind] = found
-        held = [self._connections(whose) for whose in all_whose]
-        largest = [(whose, self.rates_of(whose).message_bytes) for whose in all_whose]
+        held = [self._connections(entity) for entity in entities]
+        largest = [(entity, self.limits_of(entity).message_bytes) for entity in entities]
         return Resolved(
             rates,
             tuple(each for each in held if each is not None),
             tuple(
-                (limit, _reason(whose, Kind.MESSAGE_BYTES))
-                for whose, limit in largest
+                (limit, _reason(entity, LimitKind.MESSAGE_BYTES))
+                for entity, limit in largest
                 if limit is not None
             ),
         )
 
-    def _bucket(self, whose: Whose, kind: Kind) -> Bucket | None:
-        bucket = self._buckets.get((whose, kind))
+    def _bucket(self, entity: Entity, kind: LimitKind) -> Bucket | None:
+        bucket = self._buckets.get((entity, kind))
         if bucket is not None:
             return bucket
-        limit = self.rates_of(whose).of(kind)
+        limit = self.limits_of(entity).of(kind)
         if limit is None:
             return None
         if len(self._buckets) >= BUCKETS_MAX:
             del self._buckets[next(iter(self._buckets))]
-        bucket = Bucket(limit, _reason(whose, kind), self._share_of(whose, kind))
-        self._buckets[whose, kind] = bucket
+        bucket = Bucket(limit, _reason(entity, kind), self._share_of(entity, kind))
+        self._buckets[entity, kind] = bucket
         if self._active is not None:
-            self._watch(whose, kind, bucket)
+            self._watch(entity, kind, bucket)
         return bucket
 
-    def _connections(self, whose: Whose) -> Held | None:
-        held = self._held.get(whose)
+    def _connections(self, entity: Entity) -> ConnectionLimit | None:
+        held = self._held.get(entity)
         if held is not None:
             return held
-        limit = self.rates_of(whose).connections
+        limit = self.limits_of(entity).connections
         if limit is None:
             return None
         if len(self._held) >= BUCKETS_MAX:
             for key in [key for key, each in self._held.items() if not each.here]:
                 del self._held[key]
-        held = self._held[whose] = Held(limit, _reason(whose, Kind.CONNECTIONS))
+        held = self._held[entity] = ConnectionLimit(limit, _reason(entity, LimitKind.CONNECTIONS))
+        if entity.scope is not Scope.LISTENER:
+            held.elsewhere = self._elsewhere.get(entity, 0)
         return held
 
     # --- What is used, and shares -----------------------------------------------------------
 
     def used(self) -> Iterator[Used]:
         """Every limit that somebody has met."""
-        for (whose, kind), bucket in self._buckets.items():
-            yield Used(whose, kind, bucket.limit, bucket.used, bucket.share, 0)
-        for whose, held in self._held.items():
-            yield Used(whose, Kind.CONNECTIONS, held.limit, held.here, 1.0, held.elsewhere)
+        for (entity, kind), bucket in self._buckets.items():
+            yield Used(entity, kind, bucket.limit, bucket.used, bucket.share, 0)
+        for entity, held in self._held.items():
+            yield Used(entity, LimitKind.CONNECTIONS, held.limit, held.here, 1.0, held.elsewhere)
+        for entity, stored in self.stored.items():
+            limits = self.limits_of(entity)
+            for kind, amount in zip(STORED, stored, strict=True):
+                limit = limits.of(kind)
+                if limit is not None:
+                    yield Used(entity, kind, limit, amount, 1.0, 0)
 
     def collect(self) -> None:
         """From now on `take_active` is called once a second."""
         self._active = {}
-        for (whose, kind), bucket in self._buckets.items():
-            self._watch(whose, kind, bucket)
+        for (entity, kind), bucket in self._buckets.items():
+            self._watch(entity, kind, bucket)
 
-    def _watch(self, whose: Whose, kind: Kind, bucket: Bucket) -> None:
+    def _watch(self, entity: Entity, kind: LimitKind, bucket: Bucket) -> None:
         active = self._active
         assert active is not None
-        if whose.scope is not Scope.LISTENER:
+        if entity.scope is not Scope.LISTENER:
             bucket.is_active = False
-            bucket.used_first = partial(active.__setitem__, (whose, kind), None)
+            bucket.used_first = partial(active.__setitem__, (entity, kind), None)
             if bucket.used:
-                active[whose, kind] = None
+                active[entity, kind] = None
 
-    def take_active(self) -> list[tuple[Whose, Kind]]:
+    def take_active(self) -> list[tuple[Entity, LimitKind]]:
         """The limits a second that all gateways share, and that were used since the last call: of
         very many limits few are.
         """
@@ -245,30 +260,30 @@ class Quotas:
                 self._buckets[key].is_active = False
         return found
 
-    def look(self, whose: Whose, kind: Kind) -> tuple[int, int, bool] | None:
+    def look(self, entity: Entity, kind: LimitKind) -> tuple[int, int, bool] | None:
         """Of a limit a second: what it is, and since the last call what was used of it, and whether
         anybody had to wait; None: there is none any more.
         """
-        bucket = self._buckets.get((whose, kind))
+        bucket = self._buckets.get((entity, kind))
         if bucket is None:
             return None
         pressed, bucket.is_pressed = bucket.is_pressed, False
         used, bucket.used_seen = bucket.used - bucket.used_seen, bucket.used
         return bucket.limit, used, pressed
 
-    def connections(self) -> Iterator[tuple[Whose, int, int]]:
+    def connections(self) -> Iterator[tuple[Entity, int, int]]:
         """Limits of connections that all gateways share, each with how many there are here, if
         there are any.
         """
-        for whose, held in self._held.items():
-            if held.here and whose.scope is not Scope.LISTENER:
-                yield whose, held.limit, held.here
+        for entity, held in self._held.items():
+            if held.here and entity.scope is not Scope.LISTENER:
+                yield entity, held.limit, held.here
 
     def grant(
         self,
         default: float,
-        shares: Mapping[tuple[Whose, Kind], float],
-        elsewhere: Mapping[Whose, int],
+        shares: Mapping[tuple[Entity, LimitKind], float],
+        elsewhere: Mapping[Entity, int],
         now_ms: int,
     ) -> None:
         """What this process may use of the limits of a cluster. `default`: of a rate that is not
@@ -282,22 +297,26 @@ class Quotas:
             if bucket is not None and share != bucket.share:
                 bucket.change(bucket.limit, share, now_ms)
         before, self._elsewhere = self._elsewhere, dict(elsewhere)
-        for whose in before.keys() | elsewhere.keys():
-            held = self._held.get(whose)
-            if held is not None and whose.scope is not Scope.LISTENER:
-                held.elsewhere = elsewhere.get(whose, 0)
+        for entity in before.keys() | elsewhere.keys():
+            held = self._held.get(entity)
+            if held is not None and entity.scope is not Scope.LISTENER:
+                held.elsewhere = elsewhere.get(entity, 0)
 
-    def _share_of(self, whose: Whose, kind: Kind) -> float:
-        if whose.scope is Scope.LISTENER:
+    def _share_of(self, entity: Entity, kind: LimitKind) -> float:
+        if entity.scope is Scope.LISTENER:
             return 1.0
-        return self._shares.get((whose, kind), self.default_share)
+        return self._shares.get((entity, kind), self.default_share)
 
-    def _count(self, tenant: str, reason: str, outcome: Outcome, number: int) -> None:
+    def refused(self, tenant: str, reason: str, number: int) -> None:
+        """Count what somebody else has refused by a limit."""
+        self._count(tenant, reason, LimitOutcome.REFUSED, number)
+
+    def _count(self, tenant: str, reason: str, outcome: LimitOutcome, number: int) -> None:
         key = tenant, reason, outcome
         if key not in self.counts and len(self.counts) >= COUNTS_MAX:
             key = OTHERS, reason, outcome
         self.counts[key] += number
 
 
-def _reason(whose: Whose, kind: Kind) -> str:
-    return f"{whose.scope.value}.{kind.value}"
+def _reason(entity: Entity, kind: LimitKind) -> str:
+    return f"{entity.scope.value}.{kind.value}"

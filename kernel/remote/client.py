@@ -39,6 +39,7 @@ from ..common.ids import (
     SessionId,
     home_of,
 )
+from ..common.placement import home_groups
 from ..common.ports import Clock, Random
 from ..in_process.base_client import BaseClient
 from ..in_process.consuming import Consuming
@@ -84,9 +85,11 @@ class ClusterClient(BaseClient):
         origins = Origins()
         relay: Relay[Replica] = Relay()
         transient = TransientGroup(asyncio.get_running_loop(), clock, relay, origins)
-        super().__init__(Topology(groups), transient.log, clock, random)
+        homes = home_groups(groups)
+        super().__init__(Topology(homes), transient.log, clock, random)
         self.leaders = leaders
         self.groups = list(groups)
+        self.home_groups = homes
         self.origins, self.relay, self.transient = origins, relay, transient
         self.request_pipeline = RequestPipeline(leaders, clock, self._loop)
         self.local = LocalDefinitions(self, self.transient, self.topology, self.proposer, clock)
@@ -109,7 +112,7 @@ class ClusterClient(BaseClient):
         self.definitions.hear(self.tasks)
         administrator = random.bits(63) | 1
         self.administering = Administering(
-            leaders, self.definitions.reached, self.groups, administrator, self._mirrored
+            leaders, self.definitions.reached, homes, administrator, self._mirrored
         )
         self.mesh = Mesh(self, leaders, self.streams, clock, random, meeting)
         self.remote_memory: RemoteMemory = self.mesh.remote_memory
@@ -215,6 +218,10 @@ class ClusterClient(BaseClient):
         if self.local.is_local(change) or self.mesh.remote_memory.lives_in(change) is not None:
             return await self.mesh.administer(change)
         return await self.administering.administer(change)
+
+    def _follow(self, before: TopicInfo, after: TopicInfo) -> None:
+        """A topic has other queues: so have its consumers."""
+        self.streams.follow(before, after)
 
     # --- Consuming --------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 - `proposer`: commands that somebody awaits
 - `publish`, `publish_part`: a batch of messages; its part for one group
 - `publisher`: how batches get to the groups that store them
+- `cut_over`: batches around queues that are sealed
 - `pull`: one receive: consumers that wait for the first delivery
 - `lease_changes`: acks, releases and extensions of timed leases, by token
 - `session`, `sessions`: owners of leases and transient topics; all that are open in a process

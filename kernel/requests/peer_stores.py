@@ -1,13 +1,13 @@
 """The other stores of a cluster, as the client of a store asks them (`remote.peer_stores.stores`).
 
-Every store has a replica of every group and leads some. What a group decides is decided by its
-leader; what a store knows of the groups that others lead is a little behind. These are the
-questions that bridge both.
+A store has replicas of groups, of all perhaps, and leads some. What a group decides is decided by
+its leader; what a store knows of the groups that others lead, by its replica or by a feed, is a
+little behind. These are the questions that bridge both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -57,6 +57,17 @@ class Moved:
     """Value of `moves.MoveFailure`: why no more can be moved."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicPart:
+    """What a group has of a topic, which is perhaps defined in another."""
+
+    id: TopicId
+    tenant: str
+    name: str
+    groups: Collection[str]
+    """Its consumer groups."""
+
+
 class PeerStores(Protocol):
     """Each raises KernelError UNAVAILABLE if the leader that is asked does not answer in time."""
 
@@ -73,13 +84,18 @@ class PeerStores(Protocol):
         """Make a change at the leader that decides it; this store's look-ups show it then."""
 
     async def level(self, groups: Iterable[RaftGroup]) -> None:
-        """Return once this store has applied what these groups had committed when it asked."""
+        """Return once look-ups show what these groups had committed when it asked."""
 
     async def reached(self, indexes: Mapping[RaftGroup, int]) -> None:
-        """Return once this store has applied each group up to an index."""
+        """Return once look-ups show each group up to an index: that of its last change of a
+        definition, or one before.
+        """
 
     async def defined(self, group: RaftGroup) -> int:
         """Index of the last entry that has changed a definition of a group."""
+
+    async def parts(self, group: RaftGroup, homes: Collection[RaftGroup]) -> Sequence[TopicPart]:
+        """What a group has of topics that are defined in `homes`, as committed when it is asked."""
 
     async def clear(self, group: RaftGroup, gone: Gone) -> Mapping[RaftGroup, int]:
         """Have the routes to something that is gone removed from the routers of a group. Returns

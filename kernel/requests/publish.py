@@ -24,6 +24,7 @@ from ..api.message import (
 from ..api.model import QueueRef, TopicInfo
 from ..api.refusals import FULL, TOO_MANY_RETAINED, too_large_for
 from ..broker.index.features import COPY, LARGE, features_of
+from ..broker.log_commands.resize_commands import SEALED
 from ..broker.machine import Placed
 from ..common.errors import Code, KernelError
 from ..common.ids import MEMORY_FIRST, Offset, QueueId, RaftGroup, TopicId, topic_of
@@ -31,9 +32,15 @@ from ..routing.destinations import Forwarder, Found, named
 from ..routing.watches import LocalWatch
 from .publish_part import RUN_SLOTS_MAX, BatchPart, grows, refer
 
-_KEY_FIELD = 12
+KEY_FIELD = 12
+"""Place of the ordering key's hash in a header."""
 SUBSCRIBER_CLIENT = 1 << 62
 """Client number of a subscriber's repeated batches is this plus its number."""
+
+AGAIN_CLIENT = 1 << 57
+"""Added to it for what is sent again, up to 31 times: subscribers' numbers have 56 bits."""
+
+_NOTHING_REFUSED: Sequence[tuple[BatchPart, list[int]]] = ()
 
 _EVERYBODY: Mapping[int, int] = {}
 """Shared by batches whose messages have all got somewhere; never changed."""
@@ -58,6 +65,7 @@ class ProducerBatch:
         "_parts",
         "_results",
         "_run",
+        "_sent_parts",
         "_size_bytes",
         "_sizes",
         "_stretch",
@@ -66,6 +74,7 @@ class ProducerBatch:
         "identity",
         "live",
         "origin",
+        "refused",
         "remaining",
         "sink",
         "submitted_ms",
@@ -97,6 +106,10 @@ class ProducerBatch:
         self.failures: dict[int, KernelError] | None = None
         self._results: list[tuple[BatchPart, list[Placed]]] = []
         self.remaining = 0
+        self.refused = _NOTHING_REFUSED
+        """Runs to queues that take nothing new (`cut_over`): nowhere yet."""
+        self._sent_parts: Sequence[BatchPart] = ()
+        """What was sent last, if that is not `_parts`."""
         self.submitted_ms = 0
         self.identity: tuple[int, int, int] | None = None
         """(client, epoch, sequence) by which a repeat is known; None: it has no repeat."""
@@ -134,6 +147,15 @@ class ProducerBatch:
         self._end_stretch()
         return list(self._parts.values())
 
+    @property
+    def parts(self) -> Sequence[BatchPart]:
+        """What was sent last, or is to be sent, to each Raft group: of a batch that is closed."""
+        return self._sent_parts or list(self._parts.values())
+
+    @parts.setter
+    def parts(self, parts: Sequence[BatchPart]) -> None:
+        self._sent_parts = parts
+
     def uid(self) -> tuple[int, int]:
         """(high, low) of the next message's uid: a UUID of version 8, unique for ever."""
         host = self._host
@@ -151,6 +173,16 @@ class ProducerBatch:
     def once(self, number: int, sequence: int) -> None:
         """Store it once only (see `client.PublishBatch.once`)."""
         self.identity = (SUBSCRIBER_CLIENT | number, 1, sequence)
+
+    def next_identity(self) -> bool:
+        """What was refused is sent again: a group that has the batch must not take that for the
+        same. False: it was, too often.
+        """
+        if self.identity is None:
+            return True
+        client, epoch, sequence = self.identity
+        self.identity = (client + AGAIN_CLIENT, epoch, sequence)
+        return bool(self.identity[0] & SUBSCRIBER_CLIENT)
 
     def add(self, to: Destinations, parts: Sequence[bytes], size: int, asks: object = None) -> None:
         """One message (see `client.PublishBatch.add`; hot)."""
@@ -331,7 +363,7 @@ class ProducerBatch:
                 continue
             for run, where in zip(part.runs, placed, strict=True):
                 behind = slot - run[1]
-                if not 0 <= behind < run[2] or where == -1:
+                if not 0 <= behind < run[2] or where in (-1, SEALED):
                     continue
                 if not isinstance(where, list):
                     return QueueId(run[0]), Offset(where + behind)
@@ -366,9 +398,11 @@ class ProducerBatch:
         """One group has stored its part: where."""
         where = cast("list[Placed]", placed)
         self._results.append((part, where))
-        if list not in map(type, where):
+        if list not in map(type, where) and SEALED not in where:
             return
         for run, each in zip(part.runs, where, strict=True):
+            if each == SEALED:
+                self.refused = [*self.refused, (part, run)]
             if isinstance(each, list) and len(each) < run[2]:
                 for position in part.positions[run[1] + len(each) : run[1] + run[2]]:
                     self.fail(position, FULL)
@@ -420,8 +454,11 @@ class ProducerBatch:
         }
         for run in part.runs:
             for slot in range(run[1], run[1] + run[2]):
-                if slot not in refused and next(left) == []:
+                where = next(left) if slot not in refused else None
+                if where == []:
                     self.fail(part.positions[slot], FULL)
+                elif where == SEALED:
+                    self.refused = [*self.refused, (part, [run[0], slot, 1, run[3]])]
         return [-1 for _ in part.runs]
 
     def _note_unheard(self, part: BatchPart, slots: list[int]) -> None:
@@ -456,9 +493,9 @@ class ProducerBatch:
 
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:
     """Queue of a topic with several: by ordering key, else in turn."""
-    key: int = HEADER.unpack_from(header)[_KEY_FIELD]
+    key: int = HEADER.unpack_from(header)[KEY_FIELD]
     key = key or to.spread
     if not key:
         to.round_robin += 1
         key = to.round_robin
-    return topic.queues[key % len(topic.queues)]
+    return topic.queue_of(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol, cast
 
@@ -18,6 +19,7 @@ from ..api.model import TopicInfo
 from ..api.origins import INTERNAL
 from ..api.refusals import NO_SPACE
 from ..common.errors import Code, KernelError
+from ..common.fairness import WriteRounds
 from ..common.ids import MEMORY_FIRST, TRANSIENT_GROUP, RaftGroup
 from ..common.limits import (
     PROPOSAL_BYTES_MAX,
@@ -27,6 +29,7 @@ from ..common.limits import (
 )
 from ..common.ports import Clock
 from ..routing.destinations import Found
+from .cut_over import CutOvers
 from .leader import Done, Identity, Leader
 from .publish import ProducerBatch
 from .publish_part import BatchPart
@@ -86,6 +89,9 @@ class Publisher:
         self._loop = loop
         self._pending_bytes = 0
         self._pending: deque[ProducerBatch] = deque()
+        self._cut_overs = CutOvers(self._pending, self._send, self._batch_done)
+        self.rounds = WriteRounds()
+        """What of it is on its way, commit by commit."""
 
     def publish_dead_letter(self, topics: tuple[TopicInfo, ...], dead_letter: bytes) -> None:
         """Store a dead letter that no state holds, without an answer."""
@@ -104,6 +110,16 @@ class Publisher:
         work.submitted_ms = self._clock.monotonic_ms()
         self._pending_bytes += work.size_bytes
         self._pending.append(work)
+        self.rounds.submitted(work.size_bytes)
+        if not (self._cut_overs.is_busy and self._cut_overs.holds(work, parts)):
+            self._send(work, parts)
+
+    def topic_changed(self, before: TopicInfo | None, after: TopicInfo | None) -> None:
+        """A topic that was resized has changed (see `CutOvers`)."""
+        self._cut_overs.topic_changed(before, after)
+
+    def _send(self, work: ProducerBatch, parts: Sequence[BatchPart]) -> None:
+        """Have each group store its part."""
         for part in parts:
             refusal = self.refusal(part)
             if refusal is not None:
@@ -148,17 +164,25 @@ class Publisher:
         return None
 
     def _batch_done(self, batch: ProducerBatch) -> None:
+        if (self._cut_overs.is_busy or batch.refused) and self._cut_overs.goes_on(batch):
+            return
         self._pending_bytes -= batch.size_bytes
         if batch.live:
             batch.hand_over()
         if batch.submitted_ms >= 0:
             batch.submitted_ms = -1
             batch.sink.published(batch)
+        answered = 0
         while self._pending and self._pending[0].remaining == 0:
             self._pending.popleft()
+            answered += 1
+        if answered:
+            self.rounds.answered(answered)
 
     def fail_overdue_batches(self, now: int) -> None:
         """Fail batches that are older than the publish deadline."""
+        if self._cut_overs.is_busy:
+            self._cut_overs.tick(now)
         limit = now - PUBLISH_DEADLINE_MS
         for batch in self._pending:
             if batch.submitted_ms > limit:

@@ -20,7 +20,7 @@ class Topology:
     """Definitions by (tenant, name)."""
 
     def __init__(self, groups: Sequence[RaftGroup] = (RaftGroup(1),)) -> None:
-        """`groups` are the store's data groups."""
+        """`groups` are those that names have their home in."""
         self._version = 1
         self.tree = TreeRoutes(groups, self._changed, self._with_copies)
         self.topics: ByName[TopicInfo] = ByName()
@@ -30,6 +30,9 @@ class Topology:
         self.gone: Callable[[str, str, str], None] = _nobody_minds
         """Told of each thing that is gone and did not live in this process: (tenant, "topic" or
         "router", name)."""
+        self.resized: Callable[[TopicInfo | None, TopicInfo | None], None] = _nobody_publishes
+        """Told of each topic that was resized: what was known of it, and is known now (None: it is
+        gone)."""
         self.further_routes: Callable[[str, str], Iterable[Route]] = _no_routes
         """A source of further routes from a router, which may be known before the router is: asked
         whenever one comes or changes."""
@@ -45,8 +48,11 @@ class Topology:
 
     def put_topic(self, topic: TopicInfo) -> None:
         """A topic is new or has changed."""
+        known = self.topics.get((topic.tenant, topic.name))
         self.tree.put_topic(topic)
         self.topics[topic.tenant, topic.name] = topic
+        if topic.ring:
+            self.resized(known if known is not None and known.id == topic.id else None, topic)
         self._changed()
 
     def remove_topic(self, topic: TopicInfo) -> None:
@@ -56,6 +62,7 @@ class Topology:
             del self.topics[topic.tenant, topic.name]
             self.tree.remove_topic(topic)
             self._changed()
+            self.resized(known, None)
             if home_of(topic.id) != TRANSIENT_GROUP:
                 self.gone(topic.tenant, "topic", topic.name)
 
@@ -226,6 +233,10 @@ class Topology:
 
 def _nobody_minds(_tenant: str, _kind: str, _name: str) -> None:
     """What happens when something is gone, if nobody else looks after it."""
+
+
+def _nobody_publishes(_before: TopicInfo | None, _after: TopicInfo | None) -> None:
+    """What follows from a resize, if nothing is published by these definitions."""
 
 
 def _no_routes(_tenant: str, _router: str) -> Iterable[Route]:

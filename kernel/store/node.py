@@ -14,13 +14,14 @@ error ends the process: after it nobody can say what the disk holds (docs/design
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from ..api.origins import Origins
 from ..common.errors import Code, KernelError
 from ..common.feature_levels import LATEST
 from ..common.ids import METADATA_GROUP, TRANSIENT_GROUP, RaftGroup
 from ..common.limits import SETTLE_DELAY_MS
+from ..common.placement import home_groups
 from ..common.ports import Clock
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
@@ -32,6 +33,7 @@ from .leading.local_leader import HalfRoom, LocalLeader
 from .leading.name_matching import NameMatches
 from .leading.topic_room import TopicRoom
 from .raft_groups.consensus import Consensus, Origin, RaftTiming
+from .raft_groups.leaving import LeaveGroup
 from .raft_groups.member import Member
 from .raft_groups.peers import Alone, Peers
 from .raft_groups.ticker import Ticker
@@ -65,6 +67,9 @@ class _Written:
 
 class Store:
     """All groups of this process. Made by `kernel.store.open_store`."""
+
+    leaving: Callable[[RaftGroup], Awaitable[None]]
+    """Has a checkpoint say that a group was left. Set by housekeeping."""
 
     def __init__(
         self,
@@ -114,6 +119,7 @@ class Store:
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._after_write: Callable[[], None] = lambda: None
+        self._when_written: list[Callable[[], None]] = []
         self.commits = 0
         timing = timing or RaftTiming()
         self.consensus = Consensus(
@@ -144,6 +150,15 @@ class Store:
     def on_written(self, action: Callable[[], None]) -> None:
         """Call `action` after every commit (housekeeping)."""
         self._after_write = action
+
+    def when_written(self, action: Callable[[], None]) -> None:
+        """Call `action` once, after the commit that is on its way."""
+        self._when_written.append(action)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a commit is on its way to the disk."""
+        return self._writing is not None
 
     def also_tell(self, listener: ReplicaListener[Replica]) -> None:
         """Have somebody beside this process's client hear of what groups apply; before `start`."""
@@ -235,9 +250,13 @@ class Store:
         core = self._groups[group].core
         return core.term, core.leader
 
+    def holds(self, group: RaftGroup) -> bool:
+        """Whether this node has a replica of a group; of others it hears as a gateway does."""
+        return self.consensus.holds(group)
+
     @property
     def groups(self) -> list[RaftGroup]:
-        """Numbers of all groups of the journal."""
+        """Numbers of all groups of the cluster."""
         return list(self._groups)
 
     @property
@@ -257,8 +276,15 @@ class Store:
 
     @property
     def data_groups(self) -> list[RaftGroup]:
-        """Numbers of the groups that hold topics."""
+        """Numbers of the groups that hold queues."""
         return [group for group in self._groups if group != 0]
+
+    @property
+    def home_groups(self) -> list[RaftGroup]:
+        """Of these the ones that names, subscribers and what is published to the tree have their
+        home in.
+        """
+        return home_groups(self._groups)
 
     # --- Writing ----------------------------------------------------------------------------
 
@@ -386,11 +412,33 @@ class Store:
         self._turn_over()
         self._after_write()
         self._wake_idle()
+        if self._when_written:
+            waiting, self._when_written = self._when_written, []
+            for action in waiting:
+                action()
         if self._writing is None:
             flushed, self._flushed = self._flushed, []
             for future in flushed:
                 if not future.done():
                     future.set_result(None)
+
+    async def leave(self, word: LeaveGroup) -> None:
+        """Give up the replica of a group that this node is no member of. Returns once a checkpoint
+        says so, and its room is free. Raises KernelError (`Consensus.begin_to_leave`).
+        """
+        group = word.group
+        if group in self.consensus.healing.left & self.consensus.healing.silent:
+            return
+        self.consensus.begin_to_leave(word)
+        member = self._groups[group]
+        try:
+            while any(each.member is member for each in (*self._queued, *self._in_flight)):
+                await self.flushed()
+        except BaseException:
+            self.consensus.unseal(group)
+            raise
+        self.journal.feature_level = max(self.journal.feature_level, word.level)
+        await self.leaving(group)
 
     async def flushed(self) -> None:
         """Return once everything that is queued for the journal is synced."""

@@ -67,7 +67,7 @@ class LocalTree:
         self.owners = Owners(store, host, self._keeper)
         """Whose connections are over, when their process is."""
         self._subscribing = Subscribing(
-            self.owners, store.data_groups, self._routes, proposer, self._consumer
+            self.owners, store.home_groups, self._routes, proposer, self._consumer
         )
         self.lost: Lost = lambda _owner, _number, _epoch: None
         """Told of each connection of another process that has lost its subscriber to a newer one,
@@ -140,8 +140,10 @@ class LocalTree:
 
     def _check_retained(self, group: RaftGroup, tenant: str) -> None:
         state = self._store.replica(group).state
-        if state.retained.count(tenant) >= RETAINED_MAX // len(self._store.data_groups):
+        if state.retained.count(tenant) >= RETAINED_MAX // len(self._store.home_groups):
             raise KernelError(Code.LIMIT_EXCEEDED, f"a tenant has {RETAINED_MAX} retained messages")
+        if self._store.topic_room.stored.is_full(tenant):
+            raise KernelError(Code.LIMIT_EXCEEDED, f"tenant {tenant} stores as much as it may")
 
     def lists_of(
         self, group: RaftGroup, tenant: str, name: str, *, retain: bool

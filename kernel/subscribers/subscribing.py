@@ -109,7 +109,9 @@ class Subscribing:
         proposer: Proposer,
         consumer: Consuming,
     ) -> None:
-        """`consumer(subscriber, session, sink)` makes a `SubscriberConsumer`."""
+        """`groups`: those that names have their home in; `consumer(subscriber, session, sink)`
+        makes a `SubscriberConsumer`.
+        """
         self._process = process
         self._groups = groups
         self._routes = routes

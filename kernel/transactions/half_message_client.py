@@ -16,6 +16,7 @@ from ..api.transactions import HalfSink, HalfWatch, decode_token, encode_token
 from ..broker.applying.half_messages import OTHERWISE, UNKNOWN
 from ..broker.index.features import Feature, features_of
 from ..broker.log_commands import commands
+from ..broker.log_commands.resize_commands import SEALED
 from ..common.errors import Code, KernelError
 from ..common.ids import TRANSIENT_GROUP, Offset, QueueId
 from ..common.limits import GROUP_NAME_BYTES_MAX
@@ -73,6 +74,8 @@ class HalfMessageClient:
         )
         if not number:
             raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
+        if number == SEALED:
+            raise KernelError(Code.BUSY, f"topic {topic.name} is being resized")
         return encode_token(ref.id, number)
 
     async def end(
@@ -103,7 +106,7 @@ class HalfMessageClient:
         if not key:
             self._round_robin += 1
             key = self._round_robin
-        return topic.queues[key % len(topic.queues)]
+        return topic.queue_of(key)
 
     def watch(self, tenant: str, producers: str, sink: HalfSink) -> HalfWatch:
         """Have questions about a producer group's half messages put to `sink`."""

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from auth.policies.policy_rules import Permission, parse_rule
+from auth.policies.policy_rules import Permission, Policy, parse_rule
 from auth.principal import Principal
 from auth.users.development import ReachableListener, development_principals
 from auth.users.directory import Directory
-from auth.users.records import AccessKey, Create, Policy, User
+from auth.users.records import AccessKey, Create, User
 from auth.users.store import AuthStore
 from kernel.common.ports import Clock, Disk
 from kernel.in_process.opening import LocalStore, open_store

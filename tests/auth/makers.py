@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from auth.policies.policy_rules import parse_rule
+from auth.policies.policy_rules import Policy, parse_rule
 from auth.private_files.sealed import KeyRing
 from auth.users.directory import Directory, secret_context
-from auth.users.records import AccessKey, Alter, Change, Create, Policy, User
+from auth.users.records import AccessKey, Alter, Change, Create, User
 from auth.users.store import AuthStore
 
 RING = KeyRing({1: bytes(range(32))})

@@ -6,9 +6,9 @@ import pytest
 
 from auth.policies.matching import ANY_NAME
 from auth.policies.policy_decisions import OWN_DECISIONS_MAX, SHARED_DECISIONS_MAX, PolicyBook
-from auth.policies.policy_rules import Action, ResourceKind, parse_rule, permission
+from auth.policies.policy_rules import Action, Policy, ResourceKind, parse_rule, permission
 from auth.principal import OPERATOR, Principal
-from auth.users.records import Alter, Create, Policy, RemoveUser, User
+from auth.users.records import Alter, Create, RemoveUser, User
 from auth.users.store import AuthStore
 
 from .makers import apply, directory_of, policy, replace_user, user

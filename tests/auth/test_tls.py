@@ -8,14 +8,13 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from auth.errors import AuthCode, AuthError
-from auth.private_files.tls import (
+from auth.private_files.certificates import (
     LIFETIME,
     RENEW_BEFORE,
-    CertificateFiles,
     open_loopback_certificate,
     read_pem_pair,
-    server_context,
 )
+from auth.private_files.tls import CertificateFiles, server_context
 
 NOW = datetime.now(UTC)
 

@@ -1,4 +1,8 @@
-"""`weir serve` as a process of its own, on free loopback ports, for tests of a whole node."""
+"""`weir serve` as a process of its own, on free loopback ports, for tests of a whole node.
+
+The process begins as a copy of one that has imported everything (`forking`), unless a test gives a
+program of its own, sets variables for Python, or is about a start that fails.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 
 from gateway.config.loading import load
+from tests.gateway import forking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +74,7 @@ class Answer:
 class Process:
     """A node that has said where it listens."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | forking.Forked
     data: Path
     lines: queue.SimpleQueue[str | None]
     said: list[str] = field(default_factory=list)
@@ -172,13 +177,20 @@ def launched(
     """A process of a role that may not serve yet; killed at the end if it still runs. `variables`
     and `more`: of its environment.
     """
-    process = subprocess.Popen(
-        command(data, *settings, role=role, config=config, program=program),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        env=environment(**variables, **more),
-    )
+    arguments = command(data, *settings, role=role, config=config, program=())
+    process: subprocess.Popen[str] | forking.Forked
+    own = {**variables, **more}
+    to_python = any(name.startswith("PYTHON") for name in own)
+    if program is GATEWAY and forking.IS_THERE and not to_python:
+        process = forking.Forked(arguments, environment(**own))
+    else:
+        process = subprocess.Popen(
+            [*program, *arguments],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            env=environment(**own),
+        )
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:

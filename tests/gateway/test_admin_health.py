@@ -47,6 +47,7 @@ def test_health_names_its_checks(node: Process) -> None:
         "damage": True,
         "features": True,
         "memory": True,
+        "certificate": True,
         "metering": True,
     }
 

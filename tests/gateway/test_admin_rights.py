@@ -15,14 +15,15 @@ from starlette.routing import Mount, Route
 import gateway.admin.resources.users
 from auth.errors import AuthCode, AuthError
 from auth.policies.policy_decisions import PolicyBook
-from auth.policies.policy_rules import parse_rule
+from auth.policies.policy_rules import Policy, parse_rule
 from auth.principal import split_login
 from auth.users.directory import Directory
-from auth.users.records import AccessKey, Create, Policy, Record, User
+from auth.users.records import AccessKey, Create, Record, User
 from auth.users.store import AuthStore
 from gateway.admin.app import AdminParts, StoreParts, build_app, build_store_app, build_waiting_app
 from gateway.admin.health import HealthRoutes
-from gateway.admin.http.callers import RIGHTS, Right
+from gateway.admin.http.callers import Right
+from gateway.admin.operations import API, TOP
 from gateway.admin.resources.declared_shapes import DeclaredShapes
 from gateway.admin.resources.principals import Principals
 from gateway.config.declared import declared_in
@@ -43,8 +44,10 @@ DECIDED = {
     "livez": OPEN,
     "readyz": OPEN,
     "metrics": NODE,
+    "openapi.json": OPEN,
     "health": NODE,
     "metering": NODE,
+    "events": NODE,
     "limits": NODE,
     "cluster": NODE,
     "tenants": SOME,
@@ -52,13 +55,23 @@ DECIDED = {
     "groups": TENANT,
     "routers": TENANT,
     "sessions": TENANT,
+    "connections": TENANT,
     "users": TENANT,
     "keys": TENANT,
     "policies": TENANT,
 }
-"""By the first word of a path. A new word is a decision, made in `gateway.admin.http.callers`."""
+"""By the first word of a path. A new word is a decision, made in `gateway.admin.operations`."""
 
-TOP = ("/livez", "/readyz", "/metrics")
+TOP_PATHS = tuple(each.path for each in TOP)
+
+APART = {"GET /limits": TENANT}
+"""Operations that have another right than others of their word."""
+
+
+def decided(name: str) -> Right:
+    return APART.get(name) or DECIDED[name.split("/")[1]]
+
+
 TOKEN = "the operator's token"
 
 CALLERS: dict[str, tuple[str, str | None, dict[Right, bool]]] = {
@@ -206,6 +219,8 @@ class Api:
             "token": Token(),
             "clock": Clock(),
             "cluster_admin": Nothing(),
+            "disconnects": Nothing(),
+            "node_name": "here",
             "limits": Nothing(),
             "quotas": Nothing(),
         }
@@ -234,7 +249,7 @@ class Api:
             shown = "Basic " + base64.b64encode(f"{login}:pass:word".encode()).decode()
         query = "" if tenant is None else f"tenant={tenant}"
         status, answer = await exchange(self.app, method, path, query, shown, body)
-        if status < 400 or method == "HEAD" or path in TOP:
+        if status < 400 or method == "HEAD" or path in TOP_PATHS:
             return status, ""
         return status, json.loads(answer)["error"]["message"]
 
@@ -242,7 +257,7 @@ class Api:
 async def exchange(
     app: ASGIApp, method: str, path: str, query: str, authorization: str, body: Any = None
 ) -> tuple[int, bytes]:
-    path = path if path in TOP else f"/api/v1{path}"
+    path = path if path in TOP_PATHS else f"/api/v1{path}"
     scope = {
         "type": "http",
         "method": method,
@@ -286,15 +301,17 @@ def routes_of(app: Any) -> set[str]:
 
 
 def test_there_is_a_decision_for_every_route_and_none_for_others() -> None:
-    assert routes_of(Api().app) == set(RIGHTS)
-    for name, right in RIGHTS.items():
-        assert DECIDED[name.split("/")[1]] is right, name
+    operations = {each.name: each.right for each in (*TOP, *API)}
+    assert len(operations) == len(TOP) + len(API)
+    assert routes_of(Api().app) == set(operations)
+    for name, right in operations.items():
+        assert decided(name) is right, name
 
 
 @pytest.mark.parametrize("name", sorted(routes_of(Api().app)))
 async def test_a_route_lets_in_whom_it_is_for_and_nobody_else(api: Api, name: str) -> None:
     method, _, template = name.partition(" ")
-    right = DECIDED[template.split("/")[1]]
+    right = decided(name)
     path = template.replace("{number}", "7").replace("{group}", "7")
     path = path.replace("{", "").replace("}", "")
     found, wanted = {}, {}
@@ -303,7 +320,7 @@ async def test_a_route_lets_in_whom_it_is_for_and_nobody_else(api: Api, name: st
         assert status != 401, who
         found[who] = status != 403
         wanted[who] = right is OPEN or rights[right]
-        if status == 403 and path not in TOP:
+        if status == 403 and path not in TOP_PATHS:
             login = login if ":" in login else f"default:{login}"
             of, _, user = login.partition(":")
             assert message.endswith(f"you are user {user} of tenant {of}")

@@ -153,7 +153,9 @@ def test_a_store_that_was_away_when_its_place_was_taken_hears_that_others_lead(
     leads: int, others_lead: bool
 ) -> None:
     found = place(
-        SimpleNamespace(store=SimpleNamespace(groups=(0, 1), standing=lambda _: (1, 0))),
+        SimpleNamespace(
+            store=SimpleNamespace(groups=(0, 1), holds=lambda _: True, standing=lambda _: (1, 0))
+        ),
         SimpleNamespace(refused="", errors=dict),
         SimpleNamespace(
             nodes=(1, 2),

@@ -66,7 +66,7 @@ def commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{path}{name}", command
 
 
-ALL = dict(commands(typer.main.get_command(gateway.cli.app)))
+ALL = dict(commands(typer.main.get_command(gateway.cli.tree(gateway.cli.COMMANDS))))
 NO_DATA = {"serve", "store", "gateway"}
 """Commands without an answer: all they say is talk."""
 OURS = {
@@ -89,9 +89,48 @@ def test_every_command_has_all_forms_of_output(name: str) -> None:
     assert {each.value for each in Format} == {"summary", "table", "json", "yaml", "name"}
 
 
-LOCAL = {"bill", "cluster init", "config check", "config show", "doctor"}
+def test_help_says_of_every_command_what_the_command_says_of_itself() -> None:
+    whole = typer.main.get_command(gateway.cli.tree(gateway.cli.COMMANDS))
+    short = typer.main.get_command(gateway.cli.tree(()))
+    assert isinstance(whole, typer.core.TyperGroup)
+    assert isinstance(short, typer.core.TyperGroup)
+    assert short.commands.keys() == whole.commands.keys() == gateway.cli.COMMANDS.keys()
+    for name, command in whole.commands.items():
+        assert command.help is not None
+        assert short.commands[name].help == " ".join(command.help.partition("\n\n")[0].split())
+
+
+LIST_TOPICS = """
+import atexit, sys
+from gateway.cli import main
+
+atexit.register(lambda: print(*sys.modules))
+main(["topic", "ls", "--url", "http://127.0.0.1:1"])
+"""
+
+
+def test_a_command_imports_what_it_uses_and_nothing_of_the_others() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LIST_TOPICS],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert "no server answers at http://127.0.0.1:1" in ran.stderr
+    loaded = set(ran.stdout.split())
+    assert {name for name in loaded if name.startswith("gateway.commands.admin.")} == {
+        "gateway.commands.admin.topic"
+    }
+    of_servers = {"kernel", "adapters", "benchmarks", "metering", "structlog", "cryptography"}
+    assert not loaded & of_servers
+
+
+LOCAL = {"bill", "cluster init", "config check", "config show", "doctor"} | {
+    f"context {each}" for each in ("ls", "use", "set", "rm")
+}
 """Commands that ask no server, or (`bill`) one if it runs."""
-OF_NO_TENANT = {"health", "cluster", "node", "tenant"}
+OF_NO_TENANT = {"health", "cluster", "events", "node", "tenant"}
 """What belongs to the whole server."""
 
 
@@ -320,7 +359,8 @@ def test_nothing_is_destroyed_without_yes(
 
 def test_health_is_an_exit_code(weir: Callable[..., Ran], tmp_path: Path) -> None:
     assert weir("health", "-o", "json").json["status"] == "ok"
-    assert weir("health", "-o", "name").out == "serving\ndisk\ndamage\nfeatures\nmemory\nmetering\n"
+    names = ["serving", "disk", "damage", "features", "memory", "metering", "certificate"]
+    assert weir("health", "-o", "name").out.splitlines() == names
     ran = weir("health", "--url", "http://127.0.0.1:1")
     assert (ran.code, ran.out) == (ExitCode.UNHEALTHY, "")
     assert "weir serve" in ran.err

@@ -51,7 +51,7 @@ def test_an_unknown_key_near_nothing_comes_with_the_known_ones() -> None:
     (problem,) = refused("node.zzzzzz=1")
     assert (
         "known here: admin, cluster, data, insecure, io_uring, key_file, memory, mesh, metering, "
-        "role, store, tls, …" in problem
+        "metrics, role, store, …" in problem
     )
 
 

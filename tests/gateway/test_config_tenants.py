@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gateway.config.declared import declared_in
 from gateway.config.loading import ConfigError, load
-from gateway.config.tenants import TENANTS_MAX, names_in, tenants_word
+from gateway.config.schema import ClientLimits, Limits, TenantLimits
+from gateway.config.tenants import TENANTS_MAX, names_in, settings_word, words_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,12 +45,30 @@ def test_the_word_for_tenants_is_the_same_if_their_names_are_however_they_are_sp
 ) -> None:
     def word(tenants: str) -> str:
         settings = loaded(tmp_path, tenants).settings
-        return tenants_word(settings.tenants, declared_in(settings.protocols))
+        return settings_word(settings.tenants, declared_in(settings.protocols), settings.limits)
 
     both = word("acme: {}, globex: {}")
     assert both == word("globex: {known_as: {amqp: globex}}, acme: {known_as: {}}")
     others = ["", "acme: {}", "acme: {known_as: {amqp: shop}}, globex: {}"]
     assert len({both, *map(word, others)}) == 1 + len(others)
+
+
+def test_the_word_is_that_of_former_builds_without_limits_and_another_with_any(
+    tmp_path: Path,
+) -> None:
+    found = loaded(tmp_path, "acme: {}").settings
+    declared = declared_in(found.protocols)
+    names = {each: names_in(found.tenants, each) for each in words_in(declared)}
+    spelled = json.dumps(names, sort_keys=True)
+    former = hashlib.sha256(spelled.encode()).hexdigest()[:16]
+
+    def word(limits: Limits) -> str:
+        return settings_word(found.tenants, declared, limits)
+
+    one = TenantLimits(stored_bytes=1)
+    of_listeners = Limits(listeners={"mqtt.tcp": ClientLimits(requests=1)})
+    assert word(Limits()) == word(of_listeners) == former
+    assert len({former, word(Limits(tenants={"acme": one})), word(Limits(tenants={"*": one}))}) == 3
 
 
 def test_a_tenant_is_called_as_the_file_says(tmp_path: Path) -> None:

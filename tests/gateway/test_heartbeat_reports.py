@@ -14,7 +14,7 @@ from adapters.base import AdapterStatistics
 from gateway.config.declared import declared_in
 from gateway.config.loading import load
 from gateway.config.schema import Settings
-from gateway.config.tenants import tenants_word
+from gateway.config.tenants import settings_word
 from gateway.reporting.heartbeat_reports import ABSENT_REPORTS, HeartbeatReporter
 from kernel.cluster.messages import (
     CLIENT_NAME_LENGTH_MAX,
@@ -209,7 +209,10 @@ async def test_gateways_of_other_tenants_are_logged_once_whenever_they_change() 
             ("b",),
             1,
         )
-        assert world.heartbeat_reporter.unlike_reason() == "the setting tenants is another one at b"
+        assert (
+            world.heartbeat_reporter.unlike_reason()
+            == "the settings tenants or limits are others at b"
+        )
         # A new manager has not heard of all gateways when it answers first.
         world.cluster_admin.answer = alike
         await world.heartbeat_reporter.send_report()
@@ -224,8 +227,8 @@ async def test_gateways_of_other_tenants_are_logged_once_whenever_they_change() 
         "",
     )
     assert [(each["log_level"], each["event"]) for each in logs] == [
-        ("warning", "other gateways have other tenants"),
-        ("info", "all gateways have the same tenants"),
+        ("warning", "other gateways have other tenants or limits"),
+        ("info", "all gateways have the same tenants and limits"),
     ]
 
 
@@ -233,7 +236,7 @@ async def test_more_gateways_of_other_tenants_than_are_named_are_counted() -> No
     world = World(FakeAdapter())
     world.cluster_admin.answer = Orders(False, [], [], ["b", "c"], 9)
     await world.heartbeat_reporter.send_report()
-    reason = "the setting tenants is another one at b, c and 7 others"
+    reason = "the settings tenants or limits are others at b, c and 7 others"
     assert world.heartbeat_reporter.unlike_reason() == reason
 
 
@@ -241,7 +244,7 @@ async def test_a_gateway_tells_a_word_for_its_tenants() -> None:
     world = World(FakeAdapter())
     assert (
         world.heartbeat_reporter.report().settings
-        == tenants_word(settings().tenants, declared_in(settings().protocols))
+        == settings_word(settings().tenants, declared_in(settings().protocols), settings().limits)
         != ""
     )
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from auth.errors import AuthCode, AuthError
-from auth.policies.policy_rules import parse_rule
-from auth.users.records import AccessKey, Policy, Record, User
+from auth.policies.policy_rules import Policy, parse_rule
+from auth.users.records import AccessKey, Create, Record, User
+from auth.users.store import AuthStore
 from gateway.access.identity import Identity, decode_record, encode_record, key_of
 from gateway.admin.resources.principals import Principals
 from kernel.api.client import RecordAction
@@ -117,6 +120,33 @@ def test_what_is_no_record_of_its_key_is_damaged(value: bytes) -> None:
     with pytest.raises(AuthError) as raised:
         decode_record(key_of(USER), value)
     assert raised.value.code is AuthCode.DAMAGED
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_record_give_the_designed_error(value: bytes) -> None:
+    with pytest.raises(AuthError) as raised:
+        decode_record(key_of(USER), value)
+    assert raised.value.code is AuthCode.DAMAGED
+
+
+@given(st.data())
+def test_a_mutated_record_is_damaged_or_refused_or_taken_but_never_raises(
+    data: st.DataObject,
+) -> None:
+    record = data.draw(st.sampled_from([USER, KEY, POLICY]))
+    value = bytearray(encode_record(record))
+    position = data.draw(st.integers(0, len(value) - 1))
+    value[position] = data.draw(st.integers(0, 255))
+    try:
+        mutated = decode_record(key_of(record), bytes(value))
+    except AuthError:
+        return
+    store = AuthStore()
+    for each in (POLICY, USER):
+        store.apply(Create(each))
+    before = list(store.records())
+    if store.apply(Create(mutated)) is not None:
+        assert list(store.records()) == before
 
 
 async def test_versions_are_the_kernels(open_identity) -> None:

@@ -10,11 +10,11 @@ from gateway.access.limit_records import LimitRecords, decode, encode, key_of
 from kernel.api.client import Client
 from kernel.common.errors import Code, KernelError
 from kernel.quotas.accounts import Quotas
-from kernel.quotas.rates import Rates, Scope, Whose
+from kernel.quotas.limits import Entity, LimitSet, Scope
 from kernel.store.drivers.system import SystemClock
 from tests.gateway.test_identity import Kernel
 
-ACME = Whose(Scope.TENANT, "acme", "")
+ACME = Entity(Scope.TENANT, "acme", "")
 
 
 def gateway(kernel: Kernel) -> LimitRecords:
@@ -23,7 +23,7 @@ def gateway(kernel: Kernel) -> LimitRecords:
     return records
 
 
-def stored(kernel: Kernel) -> Rates:
+def stored(kernel: Kernel) -> LimitSet:
     key = key_of(ACME)
     return decode(key, kernel.held[key][1])[1]
 
@@ -34,15 +34,15 @@ async def test_what_another_gateway_sets_meanwhile_is_not_lifted_again() -> None
 
     def meanwhile() -> None:
         kernel.before = lambda: None
-        kernel.put(key_of(ACME), encode(Rates(requests=5)))
+        kernel.put(key_of(ACME), encode(LimitSet(requests=5)))
 
     kernel.before = meanwhile
     with pytest.raises(KernelError, match="try again") as caught:
         await records.alter(ACME, {"published_messages": 7}, "me")
     assert caught.value.code is Code.ALREADY_EXISTS
-    assert stored(kernel) == Rates(requests=5)
+    assert stored(kernel) == LimitSet(requests=5)
     await records.alter(ACME, {"published_messages": 7}, "me")
-    assert stored(kernel) == Rates(requests=5, published_messages=7)
+    assert stored(kernel) == LimitSet(requests=5, published_messages=7)
 
 
 async def test_what_another_gateway_alters_is_not_removed_unseen() -> None:
@@ -52,7 +52,7 @@ async def test_what_another_gateway_alters_is_not_removed_unseen() -> None:
 
     def meanwhile() -> None:
         kernel.before = lambda: None
-        kernel.put(key_of(ACME), encode(Rates(requests=5)))
+        kernel.put(key_of(ACME), encode(LimitSet(requests=5)))
 
     kernel.before = meanwhile
     with pytest.raises(KernelError, match="try again"):
@@ -60,7 +60,7 @@ async def test_what_another_gateway_alters_is_not_removed_unseen() -> None:
     await records.remove(ACME, "me")
     assert not records.records
     await records.alter(ACME, {"requests": 2}, "me")
-    assert stored(kernel) == Rates(requests=2)
+    assert stored(kernel) == LimitSet(requests=2)
 
 
 async def test_limits_whose_record_is_damaged_can_be_set_anew() -> None:
@@ -69,4 +69,4 @@ async def test_limits_whose_record_is_damaged_can_be_set_anew() -> None:
     records = gateway(kernel)
     assert not records.records
     await records.alter(ACME, {"requests": 1}, "me")
-    assert stored(kernel) == Rates(requests=1)
+    assert stored(kernel) == LimitSet(requests=1)

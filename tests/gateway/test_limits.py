@@ -19,7 +19,7 @@ import pika.exceptions
 import pytest
 
 from gateway.access import limit_records
-from kernel.quotas.rates import Rates, Scope, Whose
+from kernel.quotas.limits import Entity, LimitSet, Scope
 from tests.gateway.cluster import until
 from tests.gateway.serving import Process, environment, refused, serving
 from tests.gateway.test_mqtt import client
@@ -39,6 +39,7 @@ limits:
   topics:
     default:slow: {published_messages: 200}
     default:heavy: {published_bytes: 1000}
+    default:full: {stored_messages: 3}
   users:
     default:nobody: {requests: 1}
 """
@@ -77,6 +78,8 @@ producer.shutdown()
 """
 
 TOO_MUCH = 0x97
+SERVER_UNAVAILABLE = 3
+"""Of MQTT 3.1.1."""
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +225,56 @@ def test_rocketmq_answers_later_then_too_many_requests(node: Process, tmp_path: 
     assert limited(node, "listener.published_messages", "refused") > before
 
 
+ROCKETMQ_ONCE = """
+import json, sys
+from rocketmq import ClientConfiguration, Credentials, Message, Producer
+
+producer = Producer(ClientConfiguration(sys.argv[1], Credentials("weir", "weir-secret")))
+producer.startup()
+message = Message()
+message.topic, message.body = "full", b"a body"
+try:
+    producer.send(message)
+    came = "sent"
+except Exception as error:
+    came = str(error)
+print(json.dumps(came), flush=True)
+producer.shutdown()
+"""
+
+
+def test_who_stores_as_much_as_it_may_is_refused_as_by_a_full_queue(
+    node: Process, tmp_path: Path
+) -> None:
+    sqs = sqs_client(f"http://127.0.0.1:{node.listeners['sqs.http']}")
+    url = sqs.create_queue(QueueName="full")["QueueUrl"]
+    time.sleep(1.2)
+    with node.amqp() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_bind("full", "amq.topic", "full")
+        for _ in range(3):
+            channel.basic_publish("", "full", b"a body")
+        with pytest.raises(pika.exceptions.NackError):
+            channel.basic_publish("", "full", b"a body")
+        with client(node, "device") as device:
+            assert device.publish("full", b"a body") == TOO_MUCH
+            channel.queue_declare("still-there", durable=True)
+        with pytest.raises(botocore.exceptions.ClientError) as raised:
+            sqs.send_message(QueueUrl=url, MessageBody="a body")
+        assert raised.value.response["Error"]["Code"] == "RequestThrottled"
+        assert "42900" in rocketmq(node, tmp_path, ROCKETMQ_ONCE)
+        assert limited(node, "topic.stored_messages", "refused") >= 4
+        listed = weir(node, "limit", "ls").stdout.splitlines()
+        assert [each.split() for each in listed if "stored_messages" in each] == [
+            ["topic.stored_messages", "default:full", "3", "3"]
+        ]
+        method, _, _ = channel.basic_get("full")
+        channel.basic_ack(method.delivery_tag)
+        time.sleep(0.2)  # nobody is told when an ack is settled
+        channel.basic_publish("", "full", b"there is room again")
+
+
 FEW = """
 tenants: {acme: {}}
 limits:
@@ -262,6 +315,10 @@ def test_a_tenant_has_so_many_connections_of_all_protocols(small: Process, tmp_p
                 small.amqp()
             with client(small, "another") as another:
                 assert another.connected == TOO_MUCH
+            with socket.create_connection(("127.0.0.1", small.listeners["mqtt.tcp"])) as old:
+                old.sendall(connect_311("old"))
+                assert old.recv(4) == bytes([0x20, 2, 0, SERVER_UNAVAILABLE])
+                assert old.recv(4) == b""
             with pytest.raises(botocore.exceptions.ClientError) as refused_sqs:
                 sqs_client(url).list_queues()
             assert refused_sqs.value.response["Error"]["Code"] == "RequestThrottled"
@@ -355,6 +412,30 @@ def test_a_tenant_has_a_largest_message_in_all_protocols(small: Process, tmp_pat
     sent, refused_one = rocketmq(small, tmp_path, LARGE)
     assert sent == "sent"
     assert "at most 1000 bytes" in refused_one
+
+
+def test_an_old_mqtt_client_hears_of_its_largest_message_by_what_becomes_of_it(
+    small: Process,
+) -> None:
+    """MQTT 3.1.1 has no word for no: QoS 0 is dropped, QoS 1 ends the connection unacknowledged."""
+    before = limited(small, "tenant.message_bytes", "dropped")
+    topic = b"\x00\x06bodies"
+    dropped = bytes([0x30]) + variable(len(topic) + 1_001) + topic + bytes(1_001)
+    refused_one = bytes([0x32]) + variable(len(topic) + 1_003) + topic + bytes(1_003)
+    with socket.create_connection(("127.0.0.1", small.listeners["mqtt.tcp"])) as old:
+        old.settimeout(20)
+        old.sendall(connect_311("old"))
+        assert old.recv(4)[3] == 0
+        old.sendall(dropped + bytes([0xC0, 0]))
+        assert old.recv(2) == bytes([0xD0, 0]), "it goes on"
+        assert limited(small, "tenant.message_bytes", "dropped") == before + 1
+        old.sendall(refused_one)
+        assert old.recv(4) == b""
+
+
+def variable(length: int) -> bytes:
+    """A remaining length of two bytes."""
+    return bytes([length & 127 | 128, length >> 7])
 
 
 DELIVERIES = """
@@ -594,15 +675,15 @@ def test_limits_are_set_and_lifted_at_run_time_and_last(tmp_path: Path) -> None:
 
 
 def test_a_damaged_limit_leaves_the_others() -> None:
-    whose = Whose(Scope.USER, "acme", "b/ob")
-    key = limit_records.key_of(whose)
+    entity = Entity(Scope.USER, "acme", "b/ob")
+    key = limit_records.key_of(entity)
     assert key == "limits/user/acme/b%2Fob"
-    value = limit_records.encode(Rates(requests=5))
-    assert limit_records.decode(key, value) == (whose, Rates(requests=5), [])
+    value = limit_records.encode(LimitSet(requests=5))
+    assert limit_records.decode(key, value) == (entity, LimitSet(requests=5), [])
     newer = msgspec.msgpack.encode({"requests": 5, "frobs": 7, "connections": 0})
     assert limit_records.decode(key, newer) == (
-        whose,
-        Rates(requests=5),
+        entity,
+        LimitSet(requests=5),
         ["connections", "frobs"],
     )
     for bad_key, bad_value in (

@@ -37,6 +37,12 @@ class Publisher(threading.Thread):
                 self.count += 1
 
 
+def stored_at(gateway: Process) -> int:
+    """Messages that are stored, as a gateway shows."""
+    used = gateway.api("GET", "/limits").json["used"]
+    return sum(each["used"] for each in used if each["kind"] == "stored_messages")
+
+
 def test_two_gateways_share_what_a_tenant_may_use(tmp_path: Path) -> None:
     with gateways_of_one_store(tmp_path) as gateways:
         first, second = gateways
@@ -59,5 +65,9 @@ def test_two_gateways_share_what_a_tenant_may_use(tmp_path: Path) -> None:
             each.is_over = True
         for each in publishers:
             each.join(20)
+        stored = {"published_messages": None, "stored_messages": 10**6}
+        assert first.api("PATCH", "/limits/tenant/default", stored).status == 200
+        for each in gateways:
+            until(lambda each=each: 0 < stored_at(each) < 10**6, "the manager tells what is stored")
     assert 0.9 * LIMIT * SECONDS <= allowed <= 1.1 * LIMIT * SECONDS, shares
     assert 0.3 < shares[0] < 0.7, shares

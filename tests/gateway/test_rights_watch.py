@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from auth.policies.policy_decisions import PolicyBook
-from auth.policies.policy_rules import Action, ResourceKind, parse_rule, permission
+from auth.policies.policy_rules import Action, Policy, ResourceKind, parse_rule, permission
 from auth.principal import Principal
 from auth.users.directory import Directory
-from auth.users.records import Create, Policy, User
+from auth.users.records import Create, User
 from auth.users.store import AuthStore
 from gateway.access.rights_watch import LOOK_S, SLICE_S, RightsWatch
 

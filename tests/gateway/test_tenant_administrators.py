@@ -90,6 +90,36 @@ def test_what_an_administrator_makes_is_of_their_tenant(
     assert alice("DELETE", "/topics/dlq.audit").status == 200
 
 
+def test_limits_are_seen_by_whom_they_are_about_and_set_by_the_operator(
+    node: Process, alice: Call, bob: Call
+) -> None:
+    for scope, of, limits in (
+        ("tenant", "acme", {"topics": 50, "stored_messages": 1_000}),
+        ("tenant", "globex", {"topics": 7}),
+        ("listener", "amqp.tcp", {"requests": 10**6}),
+        ("tenant", "*", {"requests": 10**6}),
+    ):
+        assert node.api("PATCH", f"/limits/{scope}/{of}", limits).status == 200
+    found = alice("GET", "/limits").json
+    assert {(each["scope"], each["tenant"]) for each in found["limits"]} == {
+        ("tenant", "acme"),
+        ("tenant", "*"),
+    }
+    used = {(each["tenant"], each["kind"]) for each in found["used"]}
+    assert ("acme", "topics") in used
+    assert {tenant for tenant, _ in used} == {"acme"}
+    assert {each["tenant"] for each in bob("GET", "/limits").json["limits"]} == {"globex", "*"}
+    refused(bob("GET", "/limits?tenant=acme"))
+    refused(alice("PATCH", "/limits/tenant/acme", {"topics": 99}))
+    refused(alice("DELETE", "/limits/tenant/acme"))
+    whole = node.api("GET", "/limits").json
+    assert len(whole["limits"]) == 4
+    assert len(node.api("GET", "/limits?tenant=acme").json["limits"]) == 2
+    for scope, of in (("tenant", "acme"), ("tenant", "globex"), ("listener", "amqp.tcp")):
+        assert node.api("DELETE", f"/limits/{scope}/{of}").status == 204
+    assert node.api("DELETE", "/limits/tenant/*").status == 204
+
+
 def test_users_policies_and_keys_are_of_their_tenant(node: Process, alice: Call, bob: Call) -> None:
     assert alice("PUT", "/policies/readers", {"rules": ["allow consume topic:*"]}).status == 201
     body = {"name": "carol", "password": "carol's", "policies": ["readers"]}

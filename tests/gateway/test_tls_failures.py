@@ -15,7 +15,8 @@ import uvloop
 from structlog.testing import capture_logs
 
 from adapters.line_budget import PERIOD_MS
-from auth.private_files.tls import open_loopback_certificate, server_context
+from auth.private_files.certificates import open_loopback_certificate
+from auth.private_files.tls import server_context
 from gateway.access.tls_failures import LINES_MAX, TlsFailures
 from gateway.admin.metrics.process_metrics import NodeCollector, render
 from kernel.store.drivers.system import SystemClock

@@ -45,17 +45,19 @@ def test_gateways_whose_tenants_differ_say_so_and_serve_all_the_same(tmp_path: P
         until(lambda: unlike(first) == unlike(second) == 1, "both know of the other's tenants")
         check = tenants_check(first)
         assert check["ok"]
-        assert check["reason"].startswith("the setting tenants is another one at gateway-")
+        assert check["reason"].startswith("the settings tenants or limits are others at gateway-")
         assert first.http("GET", "/readyz", token=None).status == 200
         shown = first.api("GET", "/cluster/gateways").json["gateways"]
         assert [each["unlike"] for each in shown] == [[shown[1]["name"]], [shown[0]["name"]]]
         for words in (("node", "ls"), ("cluster", "status")):
             told = ran(second, *words)
-            assert "the setting tenants is not the same at gateway-" in told.stderr, told
+            assert "the settings tenants or limits are not the same at gateway-" in told.stderr, (
+                told
+            )
         assert "unlike gateway-" in ran(second, "node", "ls").stdout
 
         second.terminate()
-        assert "other gateways have other tenants" in second.rest()
+        assert "other gateways have other tenants or limits" in second.rest()
         second = cluster.start_gateway("b", config=acme).serves()
         until(lambda: unlike(first) == unlike(second) == 0, "both have the same tenants")
         assert tenants_check(first)["reason"] == ""

@@ -153,6 +153,7 @@ class Entries:
         self.state, self.open, self.group = log.state, self, log.state.group
         self.limits = SimpleNamespace(topics={})
         self.names = None
+        self.topic_room = SimpleNamespace(stored=SimpleNamespace(is_any=False))
         self.added: list[int] = []
 
     def wait(self, action: Callable[[object], None]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kernel.api.client import DeleteTopic, PurgeTopic
+from kernel.api.client import DeleteTopic, PurgeTopic, PutTopic
 from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
@@ -308,3 +308,17 @@ def test_outcomes_are_remembered_up_to_a_limit() -> None:
     assert (halves.bytes, halves.figures(TopicId(1))) == (0, (0, 0))
     assert not list(halves.of_entry(7))
     assert halves.due(100, 10) == []
+
+
+@simulated()
+async def test_a_half_message_that_nobody_has_a_group_of_is_not_kept_once_it_is_committed(
+    world: World,
+) -> None:
+    peer = world.peer()
+    await world.client.administer(PutTopic(DEFAULT_TENANT, "lonely", TopicOptions(), {}))
+    topic = peer.client.topic(DEFAULT_TENANT, "lonely")
+    assert topic is not None
+    token = await prepare(peer, topic, b"1")
+    await peer.client.halves.end(topic, token, commit=True)
+    (group,) = {each.group for each in topic.queues}
+    assert world.opened.store.replica(group).state.stored.by_tenant == {}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping
 
     from adapters.base import ListenerAddress, Services, TrafficCounter
+    from adapters.connections import OpenConnection
     from adapters.moving import ConsumersByKey
 
 BUSY: Final = "busy"
@@ -147,6 +148,9 @@ class LineAdapter:
         for each in chosen:
             each.connection.leave(f"MOVE {to.get(each.listener.name, '')}".rstrip())
         return len(chosen)
+
+    def connections(self) -> Iterable[OpenConnection]:
+        return ()
 
     def holders(self) -> Iterable[LineProtocol]:
         return list(self.listeners.connections)

@@ -28,6 +28,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 
 from kernel.common.ports import Written
 from kernel.log.format.files import write_all
@@ -323,6 +324,30 @@ class SimulatedDisk:
         ]
         copy.used = self.used
         return copy
+
+    def fingerprint(self) -> bytes:
+        """A hash of all that decides what a program finds here, now and after a power loss."""
+        met: dict[int, tuple[int, _Inode]] = {}
+
+        def number(inode: _Inode) -> int:
+            return met.setdefault(id(inode), (len(met), inode))[0]
+
+        tables = [
+            [(name, number(table[name])) for name in sorted(table)]
+            for table in (self._names, self._durable_names)
+        ]
+        changes = [
+            (directory, name, number(inode) if inode is not None else None)
+            for directory, name, inode in self._changes
+        ]
+        digest = blake2b(repr((tables, changes)).encode(), digest_size=16)
+        for _, inode in met.values():
+            spoilt = [(each.begin, each.end, each.reads) for each in inode.spoilt]
+            held = (len(inode.content), len(inode.durable), inode.dirty, spoilt)
+            digest.update(repr(held).encode())
+            digest.update(inode.content)
+            digest.update(inode.durable)
+        return digest.digest()
 
     # --- Used by files ----------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ from kernel.api.client import (
 from kernel.api.model import Reason, RouterInfo, TopicInfo, TopicStatistics
 from kernel.api.origins import Origins
 from kernel.common.errors import KernelError, NotLoaded
+from kernel.common.fairness import WriteRounds
 from kernel.common.ids import Offset
 from kernel.common.ports import Clock
 from kernel.in_process.local_client import LocalClient
@@ -155,6 +156,10 @@ class HostileClient:
     @property
     def accepting(self) -> bool:
         return self.local.accepting
+
+    @property
+    def rounds(self) -> WriteRounds:
+        return self.local.rounds
 
     def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
         found = self.local.records(prefix)

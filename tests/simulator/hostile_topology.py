@@ -28,7 +28,7 @@ class LateTopology(Topology):
 
     def __init__(self, local: LocalClient, late: Late) -> None:
         store: Store = local._store
-        super().__init__(store.data_groups)
+        super().__init__(store.home_groups)
         self._late = late
         for topic in local.topology.topics.values():
             self.put_topic(through_bytes(topic))

@@ -314,3 +314,27 @@ def test_a_flipped_bit_is_everywhere() -> None:
     disk.put("a", b"\x00\x00")
     disk.flip("a", 1, 3)
     assert disk.content("a") == disk.crashed_copy().content("a") == b"\x00\x08"
+
+
+def test_disks_have_one_fingerprint_if_they_hold_the_same_now_and_after_a_power_loss() -> None:
+    def made(*, synced: bool, named: bool, content: bytes = b"same") -> SimulatedDisk:
+        disk = SimulatedDisk()
+        file = disk.open("a", create=True)
+        if named:
+            disk.sync_directory("")
+        file.pwritev([content], 0)
+        if synced:
+            file.fdatasync()
+        return disk
+
+    known = {
+        made(synced=synced, named=named).fingerprint()
+        for synced in (False, True)
+        for named in (False, True)
+    }
+    assert len(known) == 4
+    assert made(synced=True, named=True, content=b"else").fingerprint() not in known
+    assert made(synced=True, named=True).killed_copy().fingerprint() in known
+    spoilt = made(synced=True, named=True)
+    spoilt.spoil("a", 0)
+    assert spoilt.fingerprint() not in known

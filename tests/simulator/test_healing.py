@@ -171,7 +171,9 @@ def test_a_snapshot_that_knows_it_as_a_voter_again_ends_healing() -> None:
     healed: list[int] = []
     groups = SimpleNamespace(members={GROUP: SimpleNamespace(core=core)}, healed=healed.append)
     clock = SimpleNamespace(monotonic_ms=lambda: 0)
-    healing = Healing(1, [GROUP], cast("Clock", clock), cast("Ask", None), cast("Groups", groups))
+    healing = Healing(
+        1, [GROUP], [], cast("Clock", clock), cast("Ask", None), cast("Groups", groups)
+    )
     healing.installed(GROUP)
     assert (list(healing.patients), healing.silent) == ([GROUP], set())
     core.tracker.members = voter

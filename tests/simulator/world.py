@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar, cast
 
 from kernel.api.model import DEFAULT_GROUP, TopicInfo, TopicStatistics
+from kernel.common.feature_levels import LATEST
 from kernel.in_process.local_client import LocalClient
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.journal import JournalOptions
@@ -32,6 +33,7 @@ from kernel.store.drivers.worker import Done, Job
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import WALL_START_MS, SimulatedClock, VirtualLoop
 from tests.simulator.peer import Peer
+from tests.simulator.stored import wrong_sums
 
 SMALL = JournalOptions(
     segment_bytes=32 * 1024, reserve_bytes=16 * 1024, cache_bytes=64 * 1024, cold_bytes=64 * 1024
@@ -156,7 +158,9 @@ class World:
         slice_records: int = 4_096,
         wall_start_ms: int = WALL_START_MS,
         started: bool = True,
+        understands: int = LATEST,
     ) -> None:
+        self.understands = understands
         self.loop = loop or VirtualLoop()
         self.clock = SimulatedClock(self.loop, wall_start_ms)
         self.random = SeededRandom(seed)
@@ -198,6 +202,7 @@ class World:
             reserve_bytes=self.reserve_bytes,
             sparse_bytes_min=0,
             slice_records=self.slice_records,
+            understands=self.understands,
         )
         return self._opened
 
@@ -280,10 +285,14 @@ class World:
             self.check()
 
     def check(self) -> None:
-        """Fail on whatever a callback of the loop has raised."""
+        """Fail on whatever a callback has raised, and on wrong sums of what is stored."""
         errors, self.loop.errors = self.loop.errors, []
         if errors:
             raise AssertionError("a callback has raised") from errors[0]
+        if self._opened is not None:
+            for replica in self._opened.store.replicas():
+                wrong = wrong_sums(replica.state)
+                assert not wrong, wrong
 
     def close(self) -> None:
         """Cancel what is left and close the loop."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway import docs_api, docs_commands
 from gateway.config.source import default_file
 from gateway.docs_config import PAGE, render
 from tests.tidy.source_tree import PACKAGES, ROOT, project_files, text_of
@@ -16,6 +17,15 @@ from tests.tidy.source_tree import PACKAGES, ROOT, project_files, text_of
 def test_the_settings_page_is_current() -> None:
     written = (ROOT / PAGE).read_text()
     assert written == render(default_file().read_text()), "run `make docs`"
+
+
+def test_the_man_page_and_the_completions_are_current() -> None:
+    for place, text in docs_commands.render().items():
+        assert (ROOT / docs_commands.SHARE / place).read_text() == text, "run `make docs`"
+
+
+def test_the_page_of_the_api_is_current() -> None:
+    assert (ROOT / docs_api.PAGE).read_text() == docs_api.render(), "run `make docs`"
 
 
 def test_a_setting_without_a_comment_cannot_be_rendered() -> None:

@@ -41,6 +41,8 @@ TOP_LEVEL = {
     "Makefile",
     "pyproject.toml",
     "constraints.txt",
+    "Containerfile",
+    ".dockerignore",
     "docs",
     "benchmarks",
     "examples",

@@ -8,6 +8,7 @@ to be, and few have more than 40. tests/tidy/exceptions.py names the functions t
 from __future__ import annotations
 
 import ast
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tests.tidy.exceptions import HOT_LOOPS
@@ -15,6 +16,7 @@ from tests.tidy.source_tree import python_files, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_P95 = 40
@@ -26,6 +28,11 @@ Allowed = dict[str, tuple[int, str]]
 def function_sizes(source: str) -> dict[str, int]:
     """Return the lines of each function, by qualified name, without its docstring."""
     return dict(_sizes(ast.parse(source), ""))
+
+
+@cache
+def sizes_in(file: Path) -> dict[str, int]:
+    return function_sizes(text_of(file) or "")
 
 
 def _sizes(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
@@ -69,9 +76,7 @@ def test_no_module_is_too_large() -> None:
 
 def test_no_function_is_too_large() -> None:
     sizes = {
-        f"{file}::{name}": size
-        for file in python_files()
-        for name, size in function_sizes(text_of(file) or "").items()
+        f"{file}::{name}": size for file in python_files() for name, size in sizes_in(file).items()
     }
     assert too_large(sizes, HOT_LOOPS, FUNCTION_LINES) == []
 
@@ -81,7 +86,7 @@ def test_most_functions_are_small() -> None:
         size
         for file in python_files()
         if file.parts[0] != "tests"
-        for size in function_sizes(text_of(file) or "").values()
+        for size in sizes_in(file).values()
     )
     assert sizes[len(sizes) * 95 // 100] <= FUNCTION_LINES_P95
 

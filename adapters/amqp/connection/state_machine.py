@@ -367,9 +367,8 @@ class Connection:
                 f"access to vhost '{method.virtual_host}' refused for user "
                 f"'{rights.principal.name}'",
             )
-        account = environment.limiter.quotas.account(
-            tenant, rights.principal.name, self._host.listener_name
-        )
+        limiter, listener = environment.limiter, self._host.listener_name
+        account = limiter.account(tenant, rights.principal.name, listener)
         limit = account.connected()
         if limit is not None:
             account.refused(limit)

@@ -34,21 +34,11 @@ SETTLING: Final = frozenset(
 """Never refused: what they end would go on otherwise."""
 
 
-def account_of(environment: Environment, caller: Caller, listener: str) -> Account:
-    """What limits a caller, by this listener."""
-    account = caller.accounts.get(listener)
-    if account is None:
-        user = caller.rights.principal.name
-        account = environment.limiter.quotas.account(caller.tenant, user, f"rocketmq.{listener}")
-        caller.accounts[listener] = account
-    return account
-
-
 def connect(environment: Environment, caller: Caller, listener: str) -> Account:
     """A client has opened a stream, which is counted as its connection: by what, which is to hear
     when it ends. Raises RocketmqError.
     """
-    account = account_of(environment, caller, listener)
+    account = environment.limiter.account_of(caller, listener)
     limit = account.connected()
     if limit is not None:
         account.refused(limit)
@@ -61,7 +51,7 @@ def connect(environment: Environment, caller: Caller, listener: str) -> Account:
 async def charge_call(environment: Environment, name: str, call: Call, listener: str) -> None:
     """A call has come, and something is limited. Raises RocketmqError."""
     caller, limiter = environment.admit(call), environment.limiter
-    account = account_of(environment, caller, listener)
+    account = limiter.account_of(caller, listener)
     key, now_ms = (caller.tenant, caller.client_id), environment.clock.monotonic_ms()
     if name not in SETTLING and environment.clients.is_turned_away(key, now_ms):
         raise RocketmqError(Code.TOO_MANY_REQUESTS, "the limit of connections is reached")

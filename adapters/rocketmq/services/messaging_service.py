@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ..codec.stubs import Endpoints, Publishing, Settings, Subscription
     from ..environment import Call, Environment, Listener
     from ..topics.ready_topics import Topic
+    from ..transport.fair_calls import FairCalls
     from .questions import Questions
 
     Unary = Callable[[bytes, Call], Awaitable[bytes]]
@@ -82,8 +83,9 @@ _log = structlog.get_logger("weir.rocketmq")
 class Service:
     """The calls of one adapter."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, fair_calls: FairCalls) -> None:
         self.environment = environment
+        self._fair_calls = fair_calls
         self._receives = Receives(environment)
 
     def unary_calls(self, listener: Listener) -> dict[str, Unary]:
@@ -120,11 +122,14 @@ class Service:
         """
         host, port = listener.bound.addresses[0]
         store_host = f"{host}:{port}"
+        environment, turns = self.environment, self._fair_calls.turns
 
         async def stream(name: str, action: Receiving, data: bytes, call: Call) -> None:
             try:
-                if self.environment.limiter.quotas.is_any:
-                    await charge_call(self.environment, name, call, listener.name)
+                if turns.alone.name != (caller := environment.admit(call)).tenant:
+                    await self._take_turn(caller, len(data))
+                if environment.limiter.quotas.is_any:
+                    await charge_call(environment, name, call, listener.name)
                 is_empty = not await action(data, call, store_host)
             except (RocketmqError, KernelError) as error:
                 await call.write(self._refusal(name, data, call, error))
@@ -155,9 +160,12 @@ class Service:
     def _answering(self, name: str, action: Unary, listener: Listener) -> Unary:
         """The action with its errors as answers."""
         environment, quotas = self.environment, self.environment.limiter.quotas
+        turns = self._fair_calls.turns
 
         async def answer(data: bytes, call: Call) -> bytes:
             try:
+                if turns.alone.name != (caller := environment.admit(call)).tenant:
+                    await self._take_turn(caller, len(data))
                 if quotas.is_any:
                     await charge_call(environment, name, call, listener.name)
                 result = await action(data, call)
@@ -169,6 +177,12 @@ class Service:
             return result
 
         return answer
+
+    async def _take_turn(self, caller: Caller, size: int) -> None:
+        """Return when it is the turn of a call beside those of other tenants."""
+        its_turn = self._fair_calls.wait(caller, size)
+        if its_turn is not None:
+            await its_turn
 
     def _answered(self, name: str, data: bytes, call: Call, bytes_out: int) -> None:
         """Count a call that was carried out (hot)."""

@@ -50,7 +50,7 @@ class Locks(Protocol):
 class Topic:
     """One topic, as long as the kernel's definitions stay as they are."""
 
-    __slots__ = ("_by_queue", "_round_robin", "_turn_of", "info", "target")
+    __slots__ = ("_by_queue", "_queues", "_round_robin", "_turn_of", "info", "target")
 
     def __init__(self, info: TopicInfo, settings: RocketmqSettings) -> None:
         options = info.options
@@ -64,7 +64,8 @@ class Topic:
             has_window=has_window,
             takes_plain=MessageType.NORMAL in types and not has_window,
         )
-        self._by_queue: list[Destinations | None] = [None] * (len(info.queues) + 1)
+        self._queues = info.writable
+        self._by_queue: list[Destinations | None] = [None] * (len(self._queues) + 1)
         self._round_robin = 0
         self._turn_of = -1
 
@@ -93,11 +94,11 @@ class Topic:
         """
         if batch != self._turn_of:
             self._turn_of = batch
-            self._round_robin = (self._round_robin + 1) % len(self.info.queues)
+            self._round_robin = (self._round_robin + 1) % len(self._queues)
         number = self._round_robin
         found = self._by_queue[number]
         if found is None:
-            alone = msgspec.structs.replace(self.info, queues=(self.info.queues[number],))
+            alone = self.info.only(self._queues[number])
             found = self._by_queue[number] = client.to_topic(alone)
         return found
 

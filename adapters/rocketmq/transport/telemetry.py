@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from adapters.connections import ChannelShown, ConnectionShown, next_number
 from adapters.moving import STAYING_MAX, Moving
 from kernel.common.errors import KernelError
 
@@ -66,6 +67,46 @@ class Stream:
         """Whether it was ended because its caller is admitted no more."""
         self.is_moving = False
         """Whether its client has been asked to use another gateway."""
+        self.number = next_number()
+        self._opened_s = asyncio.get_running_loop().time()
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """Tenant and user."""
+        principal = self._caller.rights.principal
+        return principal.tenant, principal.name
+
+    def shown(self) -> ConnectionShown:
+        """What it is now: gRPC tells neither the connection below it nor its bytes."""
+        tenant, user = self.owner
+        return ConnectionShown(
+            id=f"rocketmq-{self.number}",
+            protocol="rocketmq",
+            listener="",
+            peer="",
+            ssl=False,
+            tenant=tenant,
+            user=user,
+            client_id=self._caller.client_id,
+            client="",
+            state="moving" if self.is_moving else "open",
+            waits_for="",
+            connected_s=asyncio.get_running_loop().time() - self._opened_s,
+            channels=0,
+            consumers=0,
+            messages_unacknowledged=len(self.client.renewals),
+            recv_oct=0,
+            send_oct=0,
+        )
+
+    def channels_shown(self) -> Iterator[ChannelShown]:
+        """gRPC has none."""
+        return iter(())
+
+    def end(self, reason: str) -> None:
+        """End the stream: its client opens another, if it may."""
+        del reason
+        self.ended.set()
 
     def recheck(self) -> Iterator[None]:
         """See `adapters.base.Holder`."""

@@ -128,6 +128,10 @@ async def _declare_again(
     if fifo and not group.ordered:
         # Order cannot be given to messages that are there already.
         raise errors.queue_name_exists("FifoQueue")
+    if len(topic.queues) > 1 and queue_attributes.is_deduplicated_as_a_whole(
+        queue_attributes.defaults(fifo=fifo) | known.attributes | dict(attributes)
+    ):
+        raise errors.queue_name_exists("DeduplicationScope")
     now_s = context.environment.clock.wall_ms() // 1000
     declaration = msgspec.structs.replace(
         known,
@@ -316,6 +320,7 @@ async def set_queue_attributes(context: Context, request: SetQueueAttributesRequ
         current = queue_settings.attributes_of(topic, context.arn_of)
         asked = request.attributes or {}
         changes = queue_attributes.check_for_set(asked, current, fifo=queue.is_fifo)
+        queue_attributes.check_scope(changes, len(topic.queues))
         redrive = await _redrive_of(context, name, changes)
         await change_declaration(context, topic, changes, redrive)
 

@@ -117,6 +117,22 @@ def is_high_throughput(attributes: Mapping[str, str]) -> bool:
     return attributes.get("FifoThroughputLimit") == "perMessageGroupId"
 
 
+def is_deduplicated_as_a_whole(attributes: Mapping[str, str]) -> bool:
+    """True for a FIFO queue that knows a deduplication id whatever the message group."""
+    return attributes.get("DeduplicationScope") == "queue"
+
+
+def check_scope(changes: Mapping[str, str], queues: int) -> None:
+    """Raise InvalidAttributeValue for a DeduplicationScope that takes one kernel queue, of a topic
+    that has more.
+    """
+    if queues > 1 and is_deduplicated_as_a_whole(changes):
+        raise _invalid(
+            "DeduplicationScope",
+            f"queue takes a topic of one queue, and this one has {queues}.",
+        )
+
+
 def _check(
     attributes: Mapping[str, str], current: Mapping[str, str], *, fifo: bool
 ) -> dict[str, str]:

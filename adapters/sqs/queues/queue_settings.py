@@ -49,11 +49,14 @@ def group_of(topic: TopicInfo) -> GroupOptions:
 def new_topic(
     attributes: Mapping[str, str], redrive: RedrivePolicy | None, *, fifo: bool, queue_count: int
 ) -> tuple[TopicOptions, GroupOptions]:
-    """Kernel settings of a new queue. `attributes`: checked; those left out have their default."""
+    """Kernel settings of a new queue. `attributes`: checked; those left out have their default.
+    What is deduplicated as a whole has one kernel queue, whatever `queue_count` says: each of
+    several would know its own ids only.
+    """
     complete = queue_attributes.defaults(fifo=fifo) | dict(attributes)
     topic = TopicOptions(
         kind=TopicKind.WORK,
-        queues=queue_count,
+        queues=1 if queue_attributes.is_deduplicated_as_a_whole(complete) else queue_count,
         deduplication_ms=DEDUPLICATION_MS if fifo else None,
     )
     group = GroupOptions(ordered=fifo)

@@ -2,7 +2,8 @@
 
 - `server`: uvicorn, listeners, what strangers may hold
 - `guard`: who may reach it
-- `callers`: who calls; a table of who may use which route (ADR 17)
+- `callers`: who calls, and which rights there are (ADR 17)
+- `operations`: what an operation is; routes made of them
 - `requests`: bodies, names in paths, pages
 - `errors`: errors as answers
 """

@@ -1,4 +1,5 @@
-"""Who calls the admin API, and what that caller may: a table with a decision for every route.
+"""Who calls the admin API, and what that caller may. Which route takes which right stands in the
+table of operations (`gateway.admin.operations`).
 
     right     what it takes
     OPEN      nothing; the guard may have let the caller in unasked
@@ -22,16 +23,12 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
-from starlette.routing import Route
 
 from auth.policies.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from starlette.responses import Response
     from starlette.types import Scope
 
     from auth.policies.policy_decisions import Access
@@ -57,67 +54,6 @@ class Right(Enum):
     NODE = auto()
     TENANT = auto()
     SOME = auto()
-
-
-RIGHTS: Final[Mapping[str, Right]] = {
-    "GET /livez": Right.OPEN,
-    "GET /readyz": Right.OPEN,
-    "GET /metrics": Right.NODE,
-    "GET /health": Right.NODE,
-    "GET /tenants": Right.SOME,
-    "GET /topics": Right.TENANT,
-    "POST /topics": Right.TENANT,
-    "GET /topics/{topic}": Right.TENANT,
-    "PATCH /topics/{topic}": Right.TENANT,
-    "DELETE /topics/{topic}": Right.TENANT,
-    "POST /topics/{topic}/purge": Right.TENANT,
-    "GET /groups": Right.TENANT,
-    "POST /topics/{topic}/groups": Right.TENANT,
-    "GET /topics/{topic}/groups/{group}": Right.TENANT,
-    "PATCH /topics/{topic}/groups/{group}": Right.TENANT,
-    "DELETE /topics/{topic}/groups/{group}": Right.TENANT,
-    "GET /topics/{topic}/messages": Right.TENANT,
-    "POST /topics/{topic}/messages": Right.TENANT,
-    "GET /routers": Right.TENANT,
-    "POST /routers": Right.TENANT,
-    "GET /routers/{router}": Right.TENANT,
-    "PATCH /routers/{router}": Right.TENANT,
-    "DELETE /routers/{router}": Right.TENANT,
-    "GET /routers/{router}/routes": Right.TENANT,
-    "POST /routers/{router}/routes": Right.TENANT,
-    "GET /routers/{router}/routes/{route}": Right.TENANT,
-    "DELETE /routers/{router}/routes/{route}": Right.TENANT,
-    "DELETE /sessions/{client}": Right.TENANT,
-    "GET /users": Right.TENANT,
-    "POST /users": Right.TENANT,
-    "GET /users/{user}": Right.TENANT,
-    "PATCH /users/{user}": Right.TENANT,
-    "DELETE /users/{user}": Right.TENANT,
-    "GET /keys": Right.TENANT,
-    "POST /keys": Right.TENANT,
-    "GET /keys/{key}": Right.TENANT,
-    "PATCH /keys/{key}": Right.TENANT,
-    "DELETE /keys/{key}": Right.TENANT,
-    "GET /policies": Right.TENANT,
-    "GET /policies/{policy}": Right.TENANT,
-    "PUT /policies/{policy}": Right.TENANT,
-    "DELETE /policies/{policy}": Right.TENANT,
-    "GET /limits": Right.NODE,
-    "PATCH /limits/{scope}/{name}": Right.NODE,
-    "DELETE /limits/{scope}/{name}": Right.NODE,
-    "GET /metering": Right.NODE,
-    "POST /metering/export": Right.NODE,
-    "GET /cluster": Right.NODE,
-    "POST /cluster/join": Right.NODE,
-    "DELETE /cluster/stores/{number}": Right.NODE,
-    "POST /cluster/groups/{group}/transfer": Right.NODE,
-    "POST /cluster/rebalance": Right.NODE,
-    "GET /cluster/gateways": Right.NODE,
-    "GET /cluster/features": Right.NODE,
-    "POST /cluster/features": Right.NODE,
-    "POST /cluster/gateways/{name}/drain": Right.NODE,
-}
-"""By method and path, below /api/v1 without that. A route that is not here cannot be built."""
 
 
 class Caller:
@@ -173,6 +109,9 @@ class Caller:
 
 OPERATOR: Final = Caller(None)
 
+ANYBODY: Final = Caller(None)
+"""Who asks for what is open to everybody: let in as the operator is, and not to be told names."""
+
 
 def set_caller(scope: Scope, caller: Caller) -> None:
     """Say who makes a request."""
@@ -186,45 +125,20 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
+def is_known(request: Request) -> bool:
+    """Whether the caller of an open path has signed in all the same."""
+    return caller_of(request) is not ANYBODY
+
+
 def tenant_asked(request: Request) -> str:
     """The name of the tenant that a request is about; perhaps there is none of that name."""
     found = request.query_params.get("tenant")
     return caller_of(request).tenant if found is None else found
 
 
-def _check(right: Right, request: Request) -> None:
+def check_right(right: Right, request: Request) -> None:
     """Raise KernelError NOT_ALLOWED unless the caller has a right."""
     if right is Right.NODE:
         caller_of(request).check_node()
     elif right is Right.TENANT:
         caller_of(request).check(tenant_asked(request))
-
-
-def ruled(routes: Iterable[Route]) -> list[Route]:
-    """The same routes, each of which asks for its right first. Raises KeyError if there is no
-    decision about one.
-    """
-    return [_with_rights(each, _rights_of(each)) for each in routes]
-
-
-def for_operators(route: Route) -> Route:
-    """A route of all paths that have none, of which only who administers the node hears why."""
-    return _with_rights(route, dict.fromkeys(route.methods or (), Right.NODE))
-
-
-def _rights_of(route: Route) -> dict[str, Right]:
-    """By method."""
-    return {
-        method: RIGHTS[f"{'GET' if method == 'HEAD' else method} {route.path}"]
-        for method in route.methods or ()
-    }
-
-
-def _with_rights(route: Route, rights: Mapping[str, Right]) -> Route:
-    handler: Callable[[Request], Awaitable[Response]] = route.endpoint
-
-    async def handle(request: Request) -> Response:
-        _check(rights[request.method], request)
-        return await handler(request)
-
-    return Route(route.path, handle, methods=list(rights))

@@ -2,8 +2,8 @@
 
 - The Host header must be an address, `localhost` or a name of this listener. A page in somebody's
   browser can point a name of its own at this machine, but never an address or `localhost`.
-- /livez and /readyz are open; /metrics is open on loopback, unless another address is advertised:
-  then a proxy lets others in. All else asks for
+- /livez and /readyz are open; /metrics is open on loopback, without the names of topics, unless
+  another address is advertised: then a proxy lets others in. All else asks for
   `Authorization: Bearer TOKEN` (DATA/admin.token) or the Basic login of a user; what that user may
   do is decided by route (`callers`).
 
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 
 from auth.errors import AuthCode, AuthError
-from auth.users.development import is_loopback
-from gateway.admin.http.callers import OPERATOR, Caller, set_caller
+from auth.loopback import is_loopback
+from gateway.admin.http.callers import ANYBODY, OPERATOR, Caller, set_caller
 from gateway.admin.http.errors import answer_to, error_answer
 
 if TYPE_CHECKING:
@@ -77,9 +77,12 @@ class Guard:
             await answer(scope, receive, send)
             return
         try:
-            # What is open is open to everybody as it is to the operator.
-            is_open = scope["path"] in self._open
-            set_caller(scope, OPERATOR if is_open else await self._caller(request))
+            # What is open is open to everybody as it is to the operator; /metrics says more to
+            # whoever signs in.
+            path = scope["path"]
+            shown = path == METRICS_PATH and request.headers.get("authorization", "")
+            is_open = path in self._open and not shown
+            set_caller(scope, ANYBODY if is_open else await self._caller(request))
         except AuthError as error:
             await answer_to(error)(scope, receive, send)
             return

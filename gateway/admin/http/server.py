@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from auth.private_files.tls import server_context
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from ssl import SSLContext
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from auth.private_files.tls import CertificateFiles
     from gateway.config.schema import Listener
 
 CONNECTIONS_MAX = 256
@@ -139,12 +137,9 @@ class Exchange:
 class AdminServer:
     """Serves the admin side's application on one address."""
 
-    def __init__(
-        self, listener: Listener, app: ASGIApp, certificate: CertificateFiles | None = None
-    ) -> None:
-        """`certificate`: it speaks TLS by this one. Raises AuthError DAMAGED if it is unusable."""
+    def __init__(self, listener: Listener, app: ASGIApp, tls: SSLContext | None = None) -> None:
+        """`tls`: None: it speaks plain HTTP."""
         self._listener = listener
-        tls = None if certificate is None else server_context(certificate)
         self._scheme = "http" if tls is None else "https"
         self._server = QuietServer(
             uvicorn.Config(

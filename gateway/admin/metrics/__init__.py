@@ -6,4 +6,9 @@
 - `service_metrics`: what a store serves to gateways
 - `cluster_metrics`: a store of a cluster, as a whole
 - `turned_metrics`: connections that were turned away
+- `topic_metrics`: by topic, queue, group and tenant, as a scrape gets them
+- `topic_families`: which metrics these are, and their values
+- `topic_selection`: the topics that /metrics shows: those that are named, and the busiest
+- `tenant_totals`: counters of tenants, added up
+- `series_text`: very many series as text, in slices
 """

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gateway.admin.metrics.process_metrics import build_info, metering_metrics
+from gateway.admin.metrics.process_metrics import (
+    build_info,
+    limits_metric,
+    metering_metrics,
+)
 from gateway.admin.metrics.service_metrics import ServiceFigures
 from gateway.admin.metrics.store_metrics import StoreFigures
 from gateway.admin.metrics.turned_metrics import turned_metrics
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
     from gateway.reporting.node_metering import NodeMetering
     from kernel.in_process.opening import LocalStore
+    from kernel.quotas.accounts import Quotas
     from kernel.remote.serving import StoreService
     from kernel.store.raft_groups.peer_links import PeerLinks
 
@@ -32,8 +37,10 @@ class StoreCollector(Collector):
         links: PeerLinks,
         service: StoreService,
         metering: NodeMetering | None,
+        quotas: Quotas,
     ) -> None:
         self._metering = metering
+        self._quotas = quotas
         self._own = StoreFigures(local)
         self._service = ServiceFigures(service)
         self._store = local.store
@@ -47,7 +54,8 @@ class StoreCollector(Collector):
         if self._metering is not None:
             yield from metering_metrics(self._metering)
         yield from self._service.collect()
-        groups = self._store.groups
+        yield limits_metric(self._quotas)
+        groups = list(filter(self._store.holds, self._store.groups))
         leaderless = sum(not self._store.standing(group)[1] for group in groups)
         led = sum(self._store.serving(group) is not None for group in groups)
         connected = len(self._links.connected)

@@ -103,7 +103,7 @@ class GatewayFigures(Collector):
                 ),
             ]
         if self._heartbeat_reporter is not None:
-            text = "Other gateways whose setting tenants is not this one's."
+            text = "Other gateways whose settings tenants or limits are not this one's."
             gauges.append(
                 ("weir_gateway_tenants_unlike", text, self._heartbeat_reporter.unlike_count)
             )

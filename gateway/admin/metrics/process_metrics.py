@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 from prometheus_client.registry import Collector
 
 import gateway
 from adapters.lingering import LINGERING
+from gateway.admin.metrics.series_text import END, TextForm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from adapters.base import Adapter
+    from adapters.fair_scheduler import FairScheduler
     from adapters.memory import GatewayMemory
     from auth.password_checks.passwords import CheckStatistics
     from gateway.access.tls_failures import TlsFailures
@@ -42,8 +45,10 @@ class NodeCollector(Collector):
         logins: Callable[[], CheckStatistics] | None = None,
         memory: GatewayMemory | None = None,
         quotas: Quotas | None = None,
+        sharing: FairScheduler | None = None,
     ) -> None:
         """`below`: figures of the store, or of the way to the stores."""
+        self._sharing = sharing
         self._logins = logins
         self._below = below
         self._memory = memory
@@ -61,6 +66,8 @@ class NodeCollector(Collector):
             yield from memory_metrics(self._memory)
         if self._quotas is not None:
             yield limits_metric(self._quotas)
+        if self._sharing is not None:
+            yield from sharing_metrics(self._sharing)
         if self._tls_failures is not None:
             text = "TLS handshakes that came to nothing."
             family = CounterMetricFamily("weir_tls_failures", text, labels=["listener"])
@@ -153,6 +160,22 @@ def memory_metrics(memory: GatewayMemory) -> Iterator[Metric]:
         )
 
 
+def sharing_metrics(sharing: FairScheduler) -> Iterator[Metric]:
+    """How reading is shared out among tenants."""
+    text = "1 while several tenants are active, whose input is taken in turn."
+    yield GaugeMetricFamily("weir_reading_shared", text, value=sharing.is_shared)
+    text = "Tenants whose input waits for its turn."
+    yield GaugeMetricFamily("weir_reading_tenants_waiting", text, value=sharing.waiting)
+    counts = sharing.counts
+    for name, text, value in (
+        ("begun", "Times that reading began to be shared out among tenants.", counts.shared),
+        ("parts", "Parts of input that were taken when it was their turn.", counts.parts),
+        ("commits_awaited", "Times that all who waited had their part of a commit.", counts.held),
+        ("commits_overdue", "Of these, the times that it took too long.", counts.forced),
+    ):
+        yield CounterMetricFamily(f"weir_reading_shared_{name}", text, value=value)
+
+
 def limits_metric(quotas: Quotas) -> Metric:
     """What limits have delayed, refused and dropped."""
     text = "Reads and calls delayed, messages and requests refused, messages dropped, by a limit."
@@ -182,8 +205,11 @@ def metering_metrics(metering: NodeMetering) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"weir_metering_{name}", text, value=float(value))
 
 
-def render(collector: Collector) -> bytes:
-    """The text that a scrape gets."""
+def render(collector: Collector, form: TextForm = TextForm.PLAIN) -> bytes:
+    """The text that a scrape gets, without the line that ends OpenMetrics."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
-    return generate_latest(registry)
+    if form is TextForm.PLAIN:
+        return generate_latest(registry)
+    text: bytes = generate_open_metrics(registry)  # type: ignore[no-untyped-call]
+    return text.removesuffix(END)

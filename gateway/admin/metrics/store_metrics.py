@@ -38,7 +38,7 @@ def features_check(local: LocalStore) -> Check:
 
 def damage_check(local: LocalStore) -> Check:
     """What the disk has lost: an alarm, since all else goes on."""
-    losses, patients = local.store.unreadable.losses, local.store.consensus.healing.patients
+    losses, lost = local.store.unreadable.losses, local.store.consensus.healing.lost
     reasons = []
     failing = local.store.read_errors[1]
     if failing:
@@ -49,8 +49,8 @@ def damage_check(local: LocalStore) -> Check:
             f"read: what they were stands in {LOST_DIRECTORY}/ of the data directory; take its "
             "files away once that is dealt with"
         )
-    if patients:
-        groups = ", ".join(map(str, sorted(patients)))
+    if lost:
+        groups = ", ".join(map(str, lost))
         reasons.append(f"the disk lost data of group {groups}, which the other stores heal")
     return Check("damage", True, "; ".join(reasons))
 
@@ -139,7 +139,7 @@ class StoreFigures(Collector):
             (
                 "weir_store_damaged_groups",
                 "Raft groups that lost synced data here and are not healed yet.",
-                len(self._local.store.consensus.healing.patients),
+                len(self._local.store.consensus.healing.lost),
             ),
             (
                 "weir_store_lost_entries",

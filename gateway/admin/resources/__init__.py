@@ -4,10 +4,12 @@
 - `declared_shapes`: what adapters declare of topics and groups made by hand
 - `routers`: routers with their routes
 - `messages`: reading and publishing by hand
+- `connections`: connections, listed and closed
 - `sessions`: sessions of clients, ended
 - `users`, `principals`: users, access keys and policies; how they are made and changed
 - `tenants`: which tenant is meant, and which there are
 - `limits`: what may be used, and what is
+- `events`: what happens
 - `metering`: the archive of what was served
 - `cluster`: stores and gateways
 """

@@ -4,6 +4,8 @@ GET    /cluster                              every store and every group, asked 
 POST   /cluster/join                         have this store let in: {"replaces", "same_host"}
 DELETE /cluster/stores/NUMBER                have a store leave
 POST   /cluster/groups/GROUP/transfer        have another store lead: {"to": 0}; 0: who is furthest
+POST   /cluster/groups/GROUP/move            have its replica elsewhere: {"to", "from", "same_host"}
+DELETE /cluster/groups/GROUP/move            not any more, if it still can be left
 POST   /cluster/rebalance                    spread the leaders evenly
 GET    /cluster/gateways                     every gateway, and whom it serves
 POST   /cluster/gateways/NAME/drain          have its clients go to others: {"undo": false}
@@ -19,10 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
-from starlette.routing import Route
 
 from gateway.admin.http.requests import answer, nothing, path_name, read_body
-from kernel.cluster.messages import Admit, GatewayStatus
+from kernel.cluster.messages import Admit, GatewayStatus, Move
 from kernel.cluster.records import NODE_MAX
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
@@ -49,6 +50,25 @@ class JoinAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class TransferAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     to: NumberOrNone = 0
+
+
+class MoveAsked(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"gone": "from"}
+):
+    to: NumberOrNone = 0
+    """Number of the store that is to have a replica; 0: none."""
+    gone: NumberOrNone = 0
+    """Number of the store that is not to have one any more."""
+    same_host: bool = False
+    """Whether what ends one replica may end another too."""
+
+
+class MoveUnderWay(Struct, frozen=True):
+    """What has been asked for of a group. `done`: nothing is left to do."""
+
+    group: int
+    done: bool
+    what: str
 
 
 class DrainAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,13 +124,6 @@ class FeatureRoutes:
     def __init__(self, features: ClusterAdmin | LocalFeatures) -> None:
         self._features = features
 
-    def routes(self) -> list[Route]:
-        """Path, method and handler of each."""
-        return [
-            Route("/cluster/features", self.show, methods=["GET"]),
-            Route("/cluster/features", self.enable, methods=["POST"]),
-        ]
-
     async def show(self, request: Request) -> Response:
         """All of them, and what is on."""
         return answer(await self._features.features())
@@ -132,19 +145,6 @@ class ClusterRoutes:
         """`admission`: None where no store is."""
         self._cluster_admin = cluster_admin
         self._admission = admission
-
-    def routes(self) -> list[Route]:
-        """Path, method and handler of each."""
-        return [
-            Route("/cluster", self.show, methods=["GET"]),
-            Route("/cluster/join", self.join, methods=["POST"]),
-            Route("/cluster/stores/{number}", self.remove, methods=["DELETE"]),
-            Route("/cluster/groups/{group}/transfer", self.transfer, methods=["POST"]),
-            Route("/cluster/rebalance", self.rebalance, methods=["POST"]),
-            *FeatureRoutes(self._cluster_admin).routes(),
-            Route("/cluster/gateways", self.gateways, methods=["GET"]),
-            Route("/cluster/gateways/{name}/drain", self.drain, methods=["POST"]),
-        ]
 
     async def show(self, request: Request) -> Response:
         """As this store knows who belongs to it: nobody, before it has been let in."""
@@ -175,6 +175,20 @@ class ClusterRoutes:
         asked = await read_body(request, TransferAsked)
         leader = await self._cluster_admin.transfer(RaftGroup(group), asked.to)
         return answer(Moved(group, 0, leader))
+
+    async def move(self, request: Request) -> Response:
+        """Have a replica of a group elsewhere."""
+        group = _number(request, "group", GROUP_MAX)
+        asked = await read_body(request, MoveAsked)
+        move = Move(group, asked.to, asked.gone)
+        progress = await self._cluster_admin.move(move, same_host=asked.same_host)
+        return answer(MoveUnderWay(group, progress.done, progress.what), 202)
+
+    async def cancel_move(self, request: Request) -> Response:
+        """Leave it where it is."""
+        group = _number(request, "group", GROUP_MAX)
+        progress = await self._cluster_admin.move(Move(group, cancel=True))
+        return answer(MoveUnderWay(group, progress.done, progress.what), 202)
 
     async def rebalance(self, request: Request) -> Response:
         """Spread the leaders evenly."""

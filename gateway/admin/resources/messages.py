@@ -22,7 +22,6 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.routing import Route
 
 from adapters.base import KERNEL_ORIGIN
 from gateway.admin.http.requests import answer, number, read_body
@@ -63,6 +62,7 @@ _EXT_NAMES = {
 _ATTRIBUTES = msgspec.msgpack.Decoder(dict[str, Any])
 
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]
+FromZero = Annotated[int, Meta(ge=0)]
 
 
 class MessageShown(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -152,14 +152,6 @@ class MessageRoutes:
         self._clock = clock
         self._tenants = tenants
         self._session: Session | None = None
-
-    def routes(self) -> list[Route]:
-        """Path, method and handler of each."""
-        path = "/topics/{topic}/messages"
-        return [
-            Route(path, self.peek, methods=["GET"]),
-            Route(path, self.send, methods=["POST"]),
-        ]
 
     async def peek(self, request: Request) -> Response:
         """Messages from an offset on, of one queue, or of all from one queue on."""

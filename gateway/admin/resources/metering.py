@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from starlette.routing import Route
-
 from gateway.admin.http.requests import answer, flag
 from kernel.common.errors import Code, KernelError
 
@@ -26,13 +24,6 @@ class MeteringRoutes:
 
     def __init__(self, metering: NodeMetering | None) -> None:
         self._metering = metering
-
-    def routes(self) -> list[Route]:
-        """Path, method and handler of each."""
-        return [
-            Route("/metering", self.show, methods=["GET"]),
-            Route("/metering/export", self.export, methods=["POST"]),
-        ]
 
     async def show(self, request: Request) -> Response:
         """Figures now."""

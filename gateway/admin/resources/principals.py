@@ -17,10 +17,10 @@ import msgspec
 
 from auth.errors import AuthCode, AuthError
 from auth.password_checks.passwords import hash_password
-from auth.policies.policy_rules import parse_rule
+from auth.policies.policy_rules import Policy, parse_rule
 from auth.users.development import ADMIN_PASSWORD_VARIABLE, first_administrator
 from auth.users.directory import secret_context
-from auth.users.records import AccessKey, Alter, Create, Policy, Record, User
+from auth.users.records import AccessKey, Alter, Create, Record, User
 from auth.users.store import POLICIES_PER_TENANT_MAX, USERS_MAX, AuthStore
 from gateway.access.identity import encode_record, key_of
 from gateway.admin.resources.tenants import of_tenant

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
-from starlette.routing import Route as HttpRoute
 
 from gateway.admin.http.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.resources.tenants import of_tenant
@@ -105,21 +104,6 @@ class RouterRoutes:
     def __init__(self, client: Client, tenants: KnownTenants) -> None:
         self._client = client
         self._tenants = tenants
-
-    def routes(self) -> list[HttpRoute]:
-        """Path, method and handler of each."""
-        router, routes = "/routers/{router}", "/routers/{router}/routes"
-        return [
-            HttpRoute("/routers", self.list_routers, methods=["GET"]),
-            HttpRoute("/routers", self.create_router, methods=["POST"]),
-            HttpRoute(router, self.show_router, methods=["GET"]),
-            HttpRoute(router, self.change_router, methods=["PATCH"]),
-            HttpRoute(router, self.delete_router, methods=["DELETE"]),
-            HttpRoute(routes, self.list_routes, methods=["GET"]),
-            HttpRoute(routes, self.create_route, methods=["POST"]),
-            HttpRoute(f"{routes}/{{route}}", self.show_route, methods=["GET"]),
-            HttpRoute(f"{routes}/{{route}}", self.delete_route, methods=["DELETE"]),
-        ]
 
     async def list_routers(self, request: Request) -> Response:
         """Routers by name."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import structlog
-from starlette.routing import Route
 
 from gateway.admin.http.callers import caller_of
 from gateway.admin.http.requests import nothing, path_name
@@ -42,10 +41,6 @@ class SessionRoutes:
         self._names_of = [
             each.session_name for each in declared.values() if each.session_name is not None
         ]
-
-    def routes(self) -> list[Route]:
-        """Path, method and handler of each."""
-        return [Route("/sessions/{client}", self.delete_session, methods=["DELETE"])]
 
     async def delete_session(self, request: Request) -> Response:
         """End a session with its subscriptions and what waits for it; its client, if it is there,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from starlette.routing import Route
 
 from auth.principal import DEFAULT_TENANT, name_fault
 from gateway.admin.http.callers import TAKES_NODE, caller_of, tenant_asked
@@ -52,10 +51,6 @@ class KnownTenants:
         self._configured = configured
         self._store = store
         self._words = words
-
-    def routes(self) -> list[Route]:
-        """Path, method and handler of each."""
-        return [Route("/tenants", self.list_tenants, methods=["GET"])]
 
     def has(self, name: str) -> bool:
         """Whether there is a tenant of a name."""

@@ -15,6 +15,7 @@ from kernel.api.model import (
     DEFAULT_GROUP,
     DeadLetter,
     GroupOptions,
+    HalfOptions,
     Overflow,
     Start,
     TopicKind,
@@ -116,6 +117,28 @@ class TopicShown(Struct, frozen=True, kw_only=True):
     leased: int
 
 
+class OptionsShown(Struct, frozen=True, kw_only=True):
+    """A topic's settings (`kernel.api.model.TopicOptions`) without what is opaque or shown
+    elsewhere.
+    """
+
+    kind: TopicKind
+    durable: bool
+    delete_when_unused: bool
+    unused_expiry_ms: int | None
+    message_ttl_ms: int | None
+    message_bytes_max: int
+    messages_max: int | None
+    bytes_max: int | None
+    overflow: Overflow
+    priority_max: int
+    retention_ms: int | None
+    retention_bytes: int | None
+    tree: bool
+    deduplication_ms: int | None
+    half: HalfOptions
+
+
 class TopicDetails(Struct, frozen=True, kw_only=True):
     """A topic by itself."""
 
@@ -123,7 +146,7 @@ class TopicDetails(Struct, frozen=True, kw_only=True):
     type: str
     version: int
     hidden: bool
-    options: dict[str, Any]
+    options: OptionsShown
     declared_by: list[str]
     queues: list[QueueShown]
     groups: list[GroupShown]
@@ -131,12 +154,10 @@ class TopicDetails(Struct, frozen=True, kw_only=True):
     """Protocols served here whose clients cannot name it."""
 
 
-def options_shown(options: TopicOptions) -> dict[str, Any]:
-    """A topic's settings without what is opaque or shown elsewhere."""
-    shown: dict[str, Any] = msgspec.to_builtins(options, builtin_types=(bytes,))
-    for name in ("declarations", "queues", "hidden", "owner"):
-        del shown[name]
-    return shown
+def options_shown(options: TopicOptions) -> OptionsShown:
+    """A topic's settings, as they are shown."""
+    names = OptionsShown.__struct_fields__
+    return OptionsShown(**{name: getattr(options, name) for name in names})
 
 
 def new_topic(

@@ -15,7 +15,6 @@ import heapq
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct
-from starlette.routing import Route
 
 from gateway.admin.http.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.resources import topic_shapes as shapes
@@ -78,23 +77,6 @@ class TopicRoutes:
         self._tenants = tenants
         self._adapters = adapters
         self._declared = declared
-
-    def routes(self) -> list[Route]:
-        """Path, method and handler of each."""
-        topic, group = "/topics/{topic}", "/topics/{topic}/groups/{group}"
-        return [
-            Route("/topics", self.list_topics, methods=["GET"]),
-            Route("/topics", self.create_topic, methods=["POST"]),
-            Route(topic, self.show_topic, methods=["GET"]),
-            Route(topic, self.change_topic, methods=["PATCH"]),
-            Route(topic, self.delete_topic, methods=["DELETE"]),
-            Route(f"{topic}/purge", self.purge_topic, methods=["POST"]),
-            Route("/groups", self.list_groups, methods=["GET"]),
-            Route(f"{topic}/groups", self.create_group, methods=["POST"]),
-            Route(group, self.show_group, methods=["GET"]),
-            Route(group, self.change_group, methods=["PATCH"]),
-            Route(group, self.delete_group, methods=["DELETE"]),
-        ]
 
     # --- Topics -----------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from starlette.routing import Route
 
 from auth.policies.built_in import BUILT_IN_POLICIES, built_in_policy
 from auth.users.store import POLICIES_PER_TENANT_MAX, USERS_MAX
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from auth.users.records import AccessKey, Policy, User
+    from auth.policies.policy_rules import Policy
+    from auth.users.records import AccessKey, User
     from gateway.admin.resources.principals import Principals
     from gateway.admin.resources.tenants import KnownTenants
 
@@ -120,25 +120,6 @@ class PrincipalRoutes:
         self._principals = principals
         self._tenants = tenants
         self._store = principals.store
-
-    def routes(self) -> list[Route]:
-        """Path, method and handler of each."""
-        return [
-            Route("/users", self.list_users, methods=["GET"]),
-            Route("/users", self.create_user, methods=["POST"]),
-            Route("/users/{user}", self.show_user, methods=["GET"]),
-            Route("/users/{user}", self.change_user, methods=["PATCH"]),
-            Route("/users/{user}", self.delete_user, methods=["DELETE"]),
-            Route("/keys", self.list_keys, methods=["GET"]),
-            Route("/keys", self.create_key, methods=["POST"]),
-            Route("/keys/{key}", self.show_key, methods=["GET"]),
-            Route("/keys/{key}", self.change_key, methods=["PATCH"]),
-            Route("/keys/{key}", self.delete_key, methods=["DELETE"]),
-            Route("/policies", self.list_policies, methods=["GET"]),
-            Route("/policies/{policy}", self.show_policy, methods=["GET"]),
-            Route("/policies/{policy}", self.put_policy, methods=["PUT"]),
-            Route("/policies/{policy}", self.delete_policy, methods=["DELETE"]),
-        ]
 
     # --- Users ------------------------------------------------------------------------------
 

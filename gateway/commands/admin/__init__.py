@@ -2,5 +2,6 @@
 
 - `topic`, `group`, `route`, `message`, `session`: what is in it
 - `user`, `tenant`, `limit`: who may use it, and how much
+- `connection`, `events`: who is connected, what happens
 - `cluster`, `node`, `health`: its processes
 """

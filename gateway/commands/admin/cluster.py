@@ -100,10 +100,11 @@ def _groups(found: Facts) -> Table:
                 f"{replica['node']}{'' if replica['voter'] else ' (learns)'}"
                 for replica in each["replicas"]
             ),
+            text(each["moving"] or None),
         )
         for each in found["groups"]
     ]
-    return Table(("group", "leader", "commit", "members"), rows)
+    return Table(("group", "leader", "commit", "members", "moving"), rows)
 
 
 @app.command("join")
@@ -194,6 +195,59 @@ def transfer(
     moved = server.connect().post(path, {"to": to})
     rows = [(text(moved["group"]), text(moved["leader"]))]
     put(moved, Table(("group", "leader"), rows), output)
+
+
+@app.command("move")
+@with_groups
+def move(
+    group: Annotated[int, typer.Argument(metavar="GROUP", help="Number of the Raft group.")],
+    to: Annotated[
+        int, typer.Option("--to", metavar="NUMBER", help="Store that is to have it.", min=0)
+    ] = 0,
+    gone: Annotated[
+        int, typer.Option("--from", metavar="NUMBER", help="Store that is not to.", min=0)
+    ] = 0,
+    same_host: Annotated[
+        bool, typer.Option("--same-host", help="Its host may have another replica already.")
+    ] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Leave it where it is.")] = False,
+    wait: WaitOption = WAIT_SECONDS,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have the replica of a group in another store, in one more (--to) or one less (--from)."""
+    api, path = server.connect(), path_of("cluster", "groups", str(group), "move")
+    if cancel:
+        api.call("DELETE", path, good=(202,))
+    else:
+        api.call("POST", path, {"to": to, "from": gone, "same_host": same_host}, good=(202,))
+    found = _await_move(api, group, wait)
+    put(found, _groups({"groups": [found]}), output)
+
+
+def _await_move(api: Api, group: int, seconds: int) -> Facts:
+    """Look until a group is not on its way any more; the group. Raises CommandError."""
+    clock = SystemClock()
+    ends_ms = clock.monotonic_ms() + seconds * 1_000
+    pause = threading.Event()
+    told = ""
+    while True:
+        pause.wait(LOOK_SECONDS)  # the first time for the manager to see it
+        groups = {each["group"]: each for each in api.get("/cluster")["groups"]}
+        found: Facts = groups.get(group, {})
+        if found and not found["moving"]:
+            return found
+        moving = found.get("moving", "")
+        if moving and moving != told:
+            say(f"group {group}: {moving}")
+            told = moving
+        if clock.monotonic_ms() >= ends_ms:
+            raise CommandError(
+                f"group {group} is not done within {seconds} s",
+                ExitCode.FAILED,
+                "it goes on by itself: see `weir cluster status --groups`",
+            )
 
 
 @app.command("rebalance")

@@ -31,13 +31,21 @@ LIFTED = "none"
 @app.command("ls")
 @with_groups
 def list_limits(*, server: TenantOptions, output: FormatOption = Format.TABLE) -> None:
-    """List limits, and what of them is used at the server that is asked."""
+    """List limits, and what of them is used at the server that is asked; with --tenant of that one.
+    Below them who uses what each that is not named may.
+    """
     found = server.connect().get("/limits")
     used = {_limit(each, each["kind"]): str(each["used"]) for each in found["used"]}
     rows = [
         (*_limit(each, kind), str(limit), used.get(_limit(each, kind), ""))
         for each in found["limits"]
         for kind, limit in each["limits"].items()
+    ]
+    named = {row[:2] for row in rows}
+    rows += [
+        (*_limit(each, each["kind"]), str(each["limit"]), str(each["used"]))
+        for each in found["used"]
+        if each["used"] and _limit(each, each["kind"]) not in named
     ]
     put(found, Table(("limit", "of", "allowed", "used"), rows), output)
 

@@ -40,12 +40,12 @@ def show(
 
 
 def say_unlike(found: Facts) -> None:
-    """Say which gateways have other tenants than others, if some do."""
+    """Say which gateways have other tenants or limits than others, if some do."""
     unlike = [each["name"] for each in found["gateways"] if each["unlike"]]
     if unlike:
         say(
-            f"the setting tenants is not the same at {', '.join(unlike)}: compare it with"
-            " `weir tenant ls --data DIR` of each, and give all of them the same"
+            f"the settings tenants or limits are not the same at {', '.join(unlike)}: compare"
+            " `weir tenant ls` and `weir limit ls --data DIR` of each, and give all the same"
         )
 
 

@@ -1,6 +1,7 @@
 """What commands share.
 
 - `api`: calls of the admin API
+- `contexts`: servers by name, kept in a file
 - `options`: options that several commands have; the settings they are about
 - `values`: texts to values, and questions to whoever types
 - `output`: answers as a table or JSON; exit codes

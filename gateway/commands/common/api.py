@@ -1,10 +1,12 @@
 """The command line's side of the admin API: finding a server, asking it, wording what went wrong.
 
-    address    --url, else WEIR_URL, else DATA/admin.url, else http://127.0.0.1:15673
-    login      WEIR_LOGIN, and WEIR_PASSWORD, else what is typed
-    token      without a login: WEIR_TOKEN, else DATA/admin.token
+    address    --url, else WEIR_URL, else the context's, else DATA/admin.url, else
+               http://127.0.0.1:15673
+    login      WEIR_LOGIN, else the context's; and WEIR_PASSWORD, else what it keeps or is typed
+    token      without a login: WEIR_TOKEN, else the context's, else DATA/admin.token
     DATA       --data, else WEIR_NODE__DATA, else weir-data
-    tenant     --tenant, else WEIR_TENANT, else that of the login, else default
+    tenant     --tenant, else WEIR_TENANT, else the context's, else that of the login, else default
+    context    where neither address nor DATA is named (`contexts`)
 
 The token of a data directory is sent to this machine alone: another one is told WEIR_LOGIN or
 WEIR_TOKEN.
@@ -25,15 +27,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from auth.errors import AuthError
+from auth.loopback import is_loopback
 from auth.principal import split_login
 from auth.private_files.tokens import read_admin_token
-from auth.users.development import is_loopback
-from gateway.access.certificates import ADMIN_CERTIFICATE
-from gateway.admin.address import read_address
+from gateway.admin.address import ADMIN_CERTIFICATE, read_address
+from gateway.commands.common.contexts import chosen
 from gateway.commands.common.output import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from gateway.commands.common.contexts import Context
 
 DEFAULT_URL = "http://127.0.0.1:15673"
 DEFAULT_DATA = "weir-data"
@@ -154,8 +158,21 @@ def connect(url: str | None, data: Path | None, tenant: str | None = None) -> Ap
 
     Raises NoAnswer if it is down, before anything is asked of whoever types; else CommandError.
     """
+    context = chosen() if url is None and data is None else None
     directory = data or Path(DEFAULT_DATA)
-    found = (url or read_address(directory) or DEFAULT_URL).rstrip("/")
+    kept = context.url if context is not None else None
+    found = checked_url(url or kept or read_address(directory) or DEFAULT_URL)
+    host = urlsplit(found).hostname or ""
+    tls = _trusted(directory, host) if found.startswith("https:") else None
+    _reach(found, tls)
+    if tenant is None and context is not None:
+        tenant = context.tenant
+    return Api(found, _authorization(context, directory, host), tenant, tls)
+
+
+def checked_url(text: str) -> str:
+    """The address of an admin API. Raises CommandError (usage)."""
+    found = text.rstrip("/")
     parts = urlsplit(found)
     try:
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -164,11 +181,20 @@ def connect(url: str | None, data: Path | None, tenant: str | None = None) -> Ap
     if not is_url:
         message = f"{found} is not an address such as {DEFAULT_URL}"
         raise CommandError(message, ExitCode.USAGE)
-    tls = _trusted(directory, parts.hostname or "") if parts.scheme == "https" else None
-    _reach(found, tls)
+    return found
+
+
+def _authorization(context: Context | None, directory: Path, host: str) -> str:
+    """The header of that name. Raises CommandError."""
     login = os.environ.get("WEIR_LOGIN", "")
-    shown = _basic(login) if login else f"Bearer {_token(directory, parts.hostname or '')}"
-    return Api(found, shown, tenant, tls)
+    if login:
+        return _basic(login)
+    if context is not None and not os.environ.get("WEIR_TOKEN"):
+        if context.login is not None:
+            return _basic(context.login, context.secret)
+        if context.secret is not None:
+            return f"Bearer {context.secret}"
+    return f"Bearer {_token(directory, host)}"
 
 
 def _trusted(directory: Path, host: str) -> ssl.SSLContext:
@@ -225,9 +251,11 @@ def _no_answer(url: str, error: Exception) -> NoAnswer:
     )
 
 
-def _basic(login: str) -> str:
-    """Credentials of a login as people type it, with the password of the environment or typed."""
-    password = os.environ.get("WEIR_PASSWORD")
+def _basic(login: str, kept: str | None = None) -> str:
+    """Credentials of a login as people type it, with the password of the environment, kept or
+    typed.
+    """
+    password = os.environ.get("WEIR_PASSWORD", kept)
     if password is None:
         if not sys.stdin.isatty():
             message = f"there is no password for {login}: put it in the variable WEIR_PASSWORD"

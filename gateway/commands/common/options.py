@@ -25,10 +25,11 @@ import typer
 
 from gateway.commands.common.api import Api, connect
 from gateway.commands.common.output import CommandError, ExitCode, Format
-from gateway.config.loading import ConfigError, Loaded, adapters_of, load
 
 if TYPE_CHECKING:
     from adapters.base import Declaration
+    from gateway.config.loading import Loaded
+    from gateway.config.path import ConfigError
 
 UrlOption = Annotated[
     str | None,
@@ -113,6 +114,9 @@ class SettingsOptions:
         """Return the settings asked for; `implied`: assignments that the command itself stands
         for. CommandError (usage) listing every problem.
         """
+        from gateway.config.loading import load
+        from gateway.config.path import ConfigError
+
         changes = [f"node.data={self.data}"] if self.data is not None else []
         try:
             return load(self.config, [*changes, *implied, *(self.assignments or ())])
@@ -162,6 +166,9 @@ def _options(group: type) -> list[inspect.Parameter]:
 
 def load_adapters(config: Path | None) -> dict[str, Declaration]:
     """The adapters of a server that does not run. CommandError (usage) listing every problem."""
+    from gateway.config.loading import adapters_of
+    from gateway.config.path import ConfigError
+
     try:
         return adapters_of(config)
     except ConfigError as error:

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
-import msgspec
-import yaml
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -80,8 +77,13 @@ def say(message: str) -> None:
 def _rendered(data: object, table: Table, form: Format) -> str:
     match form:
         case Format.JSON:
+            import msgspec
+
             return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
         case Format.YAML:
+            import msgspec
+            import yaml
+
             plain = msgspec.to_builtins(data)
             dumped: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
             return dumped.rstrip("\n")

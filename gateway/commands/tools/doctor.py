@@ -6,7 +6,6 @@ not be repaired. Without --repair nothing is changed but the lock file.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,16 +20,14 @@ from gateway.process.data_lock import DataDirectoryInUse, lock_data_directory
 from kernel.common.errors import KernelError
 from kernel.log.errors import JournalError
 from kernel.log.format.files import JOURNAL_DIRECTORY
-from kernel.log.format.meta import META_NAME
 from kernel.log.hard_read import hard_read
-from kernel.log.reading.aside import LOST_DIRECTORY
 from kernel.store.drivers.disk import ReadOnlyDisk
-from kernel.store.recovery.examination import Examination, examine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from adapters.base import Declaration
+    from kernel.store.recovery.examination import Examination
 
 COPIED_BYTES = 1024 * 1024
 """Of a segment at once."""
@@ -49,6 +46,9 @@ def doctor(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Check the data directory of a server that does not run: exit code 3 if it is damaged."""
+    from kernel.log.format.meta import META_NAME
+    from kernel.log.reading.aside import LOST_DIRECTORY
+
     directory = data or Path(DEFAULT_DATA)
     if not directory.is_dir():
         raise CommandError(
@@ -89,6 +89,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 def _examined(directory: Path) -> Examination:
     from kernel.cluster.roster import read_home
+    from kernel.store.recovery.examination import examine
 
     disk = ReadOnlyDisk(directory)
     try:
@@ -122,6 +123,8 @@ def _show(found: Examination, output: Format) -> None:
 
 
 def _repair(directory: Path, found: Examination, declared: Mapping[str, Declaration]) -> None:
+    import asyncio
+
     from kernel.cluster.roster import FILE as HOME_FILE
 
     if (directory / HOME_FILE).exists():
@@ -149,6 +152,8 @@ def _keep(directory: Path, names: Sequence[str]) -> None:
     """Copies of the segments from which records are lost: somebody may find more in them. What the
     disk does not read is 0xFF there.
     """
+    from kernel.log.reading.aside import LOST_DIRECTORY
+
     disk = ReadOnlyDisk(directory)
     for name in names:
         kept = directory / LOST_DIRECTORY / Path(name).name
@@ -170,6 +175,7 @@ def _keep(directory: Path, names: Sequence[str]) -> None:
 
 async def _go_on(directory: Path, found: Examination, declared: Mapping[str, Declaration]) -> None:
     """Open the store as a server would, give up what is lost, and end it in order."""
+    import asyncio
     from functools import partial
 
     from gateway.config.declared import register_readers

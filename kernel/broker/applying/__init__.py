@@ -2,6 +2,7 @@
 
 - `definitions`: topics and their groups, routers and routes, metadata records
 - `offsets`: single offsets: a recall, a group's new place
+- `resizes`: queues that are sealed, and their successors
 - `half_messages`: half messages, until they are committed
 - `outbox`: dead letters on their way to another group
 - `subscribers`: the topic tree: reference lists, subscribers, wills, retained messages

@@ -13,11 +13,12 @@ from ...common.errors import Code, KernelError
 from ...common.feature_levels import REGISTER
 from ...common.ids import QueueId, RaftGroup, queue_id
 from ..group_state.progress import GroupProgress
+from ..group_state.resized import ResizedTopic
 from ..group_state.state import GroupState, QueueState, RouterState, Section, TopicState
 from ..index.features import U32_MAX
 from ..log_commands import commands
 from ..log_commands.commands import Command
-from ..observer import Observer, Retention, release
+from ..observer import Observer, Retention, release, release_all
 
 
 class Definitions:
@@ -143,7 +144,9 @@ class Definitions:
                 continue
             queue = self.state.queues.get(ref.id)
             if queue is None:
-                self.state.queues[ref.id] = QueueState(ref.id, topic)
+                # One of a topic that was resized is gone, or its first offset is not known here.
+                if topic.id not in self.state.resized:
+                    self.state.queues[ref.id] = QueueState(ref.id, topic)
                 continue
             for name, options in topic.groups.items():
                 if name not in queue.groups:
@@ -158,18 +161,19 @@ class Definitions:
         if topic is None:
             return False
         gone: list[QueueState] = []
-        for ref in topic.refs:
-            state.changing(Section.QUEUES, ref.id)
-            queue = state.queues.pop(ref.id)
+        resized = state.resized.pop(topic.id, ResizedTopic())
+        for ident in resized.queues_here(topic.id, (ref.id for ref in topic.refs)):
+            state.changing(Section.QUEUES, ident)
+            queue = state.queues.pop(ident)
+            state.sealed.discard(ident)
             if queue is None:
                 continue
             gone.append(queue)
             for start, end in queue.needed():
-                for index, _slot, count in queue.index.stretches(start, end):
-                    self._retention.release(state.group, index, count)
+                release_all(self._retention.release, state, queue, start, end)
         self._drop_halves(queue.id for queue in gone)
         del state.topics[topic.id]
-        state.ledger.retire(topic, gone)
+        state.ledger.retire(topic, gone, resized.never_stored)
         self._observer.queues_removed(gone)
         if state.topic_names.get((topic.tenant, topic.name)) == topic.id:
             del state.topic_names[topic.tenant, topic.name]
@@ -183,14 +187,16 @@ class Definitions:
         self.state.changing(Section.TOPICS, command.topic)
         groups = {name: each for name, each in topic.groups.items() if name != command.group}
         topic.change(topic.version + 1, topic.options, groups)
-        for ref in topic.refs:
-            queue = self.state.queues.get(ref.id)
+        resized = self.state.resized.get(topic.id, ResizedTopic())
+        resized.forget_group(command.group)
+        for ident in resized.queues_here(topic.id, (ref.id for ref in topic.refs)):
+            queue = self.state.queues.get(ident)
             if queue is None or command.group not in queue.groups:
                 continue
             self.state.changing(Section.QUEUES, queue.id)
             progress = queue.groups[command.group]
             fresh = progress.ack(progress.floor, queue.index.tail)
-            release(self._retention.release, self.state.group, queue, progress, fresh)
+            release(self._retention.release, self.state, queue, progress, fresh)
             self._observer.group_removed(queue, command.group)
             del queue.groups[command.group]
             queue.forget()

@@ -16,6 +16,8 @@ from array import array
 from collections.abc import Callable, Iterable
 
 from ...api.message import HEADER_BYTES
+from ...api.model import TopicKind
+from ...common.feature_levels import STORED
 from ...common.ids import LogIndex, QueueId
 from ...log.format import entry as entries
 from ..group_state.halves import HalfMessage
@@ -24,7 +26,8 @@ from ..group_state.usage import HALF_FEATURES, units_of
 from ..index.features import COLUMN_KINDS, Feature, columns_of
 from ..index.sizes import is_sized
 from ..log_commands import commands
-from ..observer import Observer, Retention
+from ..log_commands.resize_commands import SEALED
+from ..observer import Observer, Retention, release_all
 
 ROLLED_BACK = -1
 UNKNOWN = -2
@@ -47,7 +50,7 @@ class HalfCommands:
         }
 
     def prepare(self, index: LogIndex, body: bytes, entry: bytes, origin: int) -> list[int]:
-        """Keep half messages; the number of each, 0 if its queue is gone."""
+        """Keep half messages; the number of each, 0 if its queue is gone, SEALED."""
         state = self._state
         producers, runs = commands.decode_prepare(body)
         bounds = entries.directory(entry)
@@ -57,6 +60,9 @@ class HalfCommands:
             queue = state.queues.get(QueueId(ident))
             if queue is None:
                 numbers += [0] * count
+                continue
+            if queue.id in state.sealed:
+                numbers += [SEALED] * count
                 continue
             columns = columns_of(features | Feature.SIZE, entry, bounds[first : first + count])
             due_ms = state.time_ms + queue.topic.options.half.check_after_ms
@@ -130,11 +136,15 @@ class HalfCommands:
         columns = {
             feature: array(COLUMN_KINDS[feature], [value]) for feature, value in values.items()
         }
-        offset = queue.index.append_with(state.applied, 0, 1, state.time_ms, columns)
         size = half.size_bytes - HEADER_BYTES
+        kept = size if state.feature_level >= STORED else 0
+        offset = queue.index.append_with(state.applied, 0, 1, state.time_ms, columns, kept)
+        state.stored.came(queue.topic, 1, kept)
         features, units = HALF_FEATURES, units_of([half.size_bytes])
         state.ledger.sent(queue.topic, state.applied, half.origin, features, 1, size, units)
         self._halves.resolved(half, offset)
+        if not queue.groups and queue.topic.options.kind is not TopicKind.STREAM:
+            release_all(self._retention.release, state, queue, offset, offset + 1)
         self._observer.appended(queue)
         return offset
 

@@ -49,7 +49,7 @@ class LostEntries:
         for name, progress in queue.groups.items():
             for start, end in runs:
                 fresh = progress.ack(start, end)
-                release(self._retention.release, self._state.group, queue, progress, fresh)
+                release(self._retention.release, self._state, queue, progress, fresh)
             if queue.topic.groups[name].ordered:
                 settled = [(start, end - start) for start, end in runs]
                 self._observer.settled(queue, name, settled)

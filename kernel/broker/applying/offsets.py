@@ -19,7 +19,7 @@ from ..group_state.progress import GroupProgress
 from ..group_state.state import GroupState, QueueState, Section
 from ..index.features import Feature
 from ..log_commands import commands
-from ..observer import Observer, Retention, release
+from ..observer import Observer, Retention, release, release_all
 
 RECALLED_MAX = 10_000
 """Recalled offsets that a queue of a stream keeps: 100 bytes each in memory, 8 in a snapshot."""
@@ -54,12 +54,11 @@ class Offsets:
         if len(queue.recalled) >= RECALLED_MAX:
             return TOO_MANY
         if queue.topic.options.kind is TopicKind.STREAM:
-            for index, _slot, count in queue.index.stretches(offset, offset + 1):
-                self._retention.release(state.group, index, count)
+            release_all(self._retention.release, state, queue, offset, offset + 1)
             queue.recalled = {**queue.recalled, offset: None}
         for name, progress in queue.groups.items():
             fresh = progress.ack(offset, offset + 1)
-            release(self._retention.release, state.group, queue, progress, fresh)
+            release(self._retention.release, state, queue, progress, fresh)
             if queue.topic.groups[name].ordered:
                 self._observer.settled(queue, name, [(offset, 1)])
             self._observer.purged(queue, name)

@@ -47,7 +47,7 @@ class Outbox:
         state = self._state
         # In a group that keeps the order of keys a message's time begins anew, as on AWS.
         keeps_age = reason is not Reason.MOVED and not queue.topic.groups[name].ordered
-        for index, slot, count in queue.index.stretches(start, stop):
+        for index, slot, count, size in queue.index.stretches(start, stop):
             run = queue.index.find(start)
             for each in range(count):
                 number = state.next_outbox
@@ -68,6 +68,8 @@ class Outbox:
                 start += 1
             if has_own_reference(queue):
                 self._retention.retain(state.group, index, count)
+            else:
+                state.stored.left(queue.topic, count, size)
         self._observer.outbox_grew()
 
     def move(self, command: commands.Move) -> int:
@@ -85,7 +87,7 @@ class Outbox:
                 self.put(queue, command.group, target, progress, offset, offset + 1, Reason.MOVED)
                 fresh = progress.ack(offset, offset + 1)
                 if has_own_reference(queue):
-                    release(self._retention.release, state.group, queue, progress, fresh)
+                    release(self._retention.release, state, queue, progress, fresh)
                 moved.append((offset, 1))
         queue.forget()
         if queue.topic.groups[command.group].ordered:

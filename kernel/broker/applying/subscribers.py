@@ -114,7 +114,7 @@ class Subscribers:
             if progress.members:
                 return True
         fresh = progress.ack(progress.floor, queue.index.tail)
-        release(self._retention.release, state.group, queue, progress, fresh)
+        release(self._retention.release, state, queue, progress, fresh)
         self._observer.group_removed(queue, command.group)
         del queue.groups[command.group]
         queue.forget()

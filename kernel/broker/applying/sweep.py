@@ -1,7 +1,7 @@
 """Sweeps the index of a queue behind a message that nobody takes.
 
 Pages of an index are dropped from the front, up to the oldest message that somebody needs. One
-that is stuck keeps all the pages behind it, 34 bytes a run, though nearly all of their messages
+that is stuck keeps all the pages behind it, 38 bytes a run, though nearly all of their messages
 are acked. So the leader looks at such an index, some pages at a time, and says in the log which
 runs are dead (SWEEP); every replica makes holes of them (`runs`). What the leader names was acked,
 and its dispatchers were told, before it looked: nobody asks the index for it any more.

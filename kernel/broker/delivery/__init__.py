@@ -10,5 +10,6 @@
 - `filtering`: filters of groups and consumers
 - `delays`, `due_times`: what is delayed, leased or expires
 - `marks`: how far messages may have been seen, written down ahead
+- `group_counts`: what a group was handed, for metrics
 - `claims`: what consumers of the last leader still hold
 """

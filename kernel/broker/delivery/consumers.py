@@ -11,6 +11,7 @@ from ...common.errors import Code, KernelError
 from ...common.ids import QueueId
 from ..group_state.progress import GroupProgress
 from ..group_state.state import QueueState
+from .group_counts import GroupCounts
 from .ready import Ready
 
 
@@ -60,6 +61,7 @@ class ServingDispatcher(Protocol):
     """Messages that its consumers hold."""
     leasing_count: int
     """Messages whose timed lease is on its way into the log."""
+    counts: GroupCounts
 
     @property
     def ready_count(self) -> int:
@@ -109,10 +111,12 @@ class ServingDispatcher(Protocol):
 class Credit:
     """Deliveries that may still be handed out. Shared by the queues of one consumer."""
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "more")
 
     def __init__(self) -> None:
         self.left = 0
+        self.more: Sequence[DispatchedConsumer] = ()
+        """Parts of the consumer that it has got since, of queues that its topic had not before."""
 
 
 class DispatchedConsumer:
@@ -168,10 +172,21 @@ class DispatchedConsumer:
         self.pool.left += messages
         if self.pool.left > 0 and not self.ended:
             self.dispatcher.pump()
+        if self.pool.more:
+            _pump(self.pool)
 
     def cancel(self) -> None:
         """Stop deliveries; what it holds stays held."""
         self.dispatcher.detach(self)
+        for each in self.pool.more:
+            each.dispatcher.detach(each)
+
+
+def _pump(pool: Credit) -> None:
+    """Have parts that came later take from the pool."""
+    for part in pool.more:
+        if pool.left > 0 and not part.ended:
+            part.dispatcher.pump()
 
 
 def eligible_consumers(
@@ -233,6 +248,8 @@ class SpreadConsumer:
             part = self.parts[(self._round_robin + at) % len(self.parts)]
             if pool.left > 0 and not part.ended:
                 part.dispatcher.pump()
+        if pool.more:
+            _pump(pool)
 
     def cancel(self) -> None:
         """Stop deliveries; what it holds stays held."""

@@ -11,6 +11,7 @@ from ...api.origins import Origins
 from ...common.ids import QueueId
 from ...log.format.entry import Opened
 from ..log_commands.commands import Change
+from .group_counts import GroupCounts
 
 DispatcherT_contra = TypeVar("DispatcherT_contra", contravariant=True)
 """Who asks: the dispatcher, which knows this port and not the other way round."""
@@ -26,6 +27,9 @@ class Entries(Protocol):
     def entry(self, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
 
+    def log_time_ms(self) -> int:
+        """Log time now."""
+
 
 class Port(Entries, Protocol[DispatcherT_contra]):
     """What a dispatcher asks of its node."""
@@ -33,6 +37,9 @@ class Port(Entries, Protocol[DispatcherT_contra]):
     @property
     def origins(self) -> Origins:
         """Readers of native blocks, for filters."""
+
+    def counts_of(self, queue: QueueId, group: str) -> GroupCounts:
+        """Where it is counted what a group is handed."""
 
     def may_hand_out(self) -> bool:
         """Whether this node is sure that no other leads the group by now. If not, it halts its
@@ -85,9 +92,6 @@ class Port(Entries, Protocol[DispatcherT_contra]):
         """Put changes of timed leases into the log at the next commit; `origin`: of the leases that
         have reached nobody, if any have not.
         """
-
-    def log_time_ms(self) -> int:
-        """Log time now."""
 
     def tell_when_moved(self, tell: Callable[[], None]) -> None:
         """Call `tell` once after the next turn of the dispatchers."""

@@ -10,7 +10,7 @@ redelivered. Messages for a timed lease are handed out when the log holds the le
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ...api.client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
@@ -43,8 +43,10 @@ from .sole_consumer import SoleConsumer
 _ACK = Settlement.ACK
 """A name looked up once: a member of an Enum costs 0.12 us each time it is named."""
 
-FETCHES, AWAITS_CLAIMS, NO_LEASE = 1, 2, 4
-"""Why nothing is handed out for now: an entry is being read; earlier holders may still claim."""
+FETCHES, AWAITS_CLAIMS, NO_LEASE, GATED = 1, 2, 4, 8
+"""Why nothing is handed out for now: an entry is being read; earlier holders may still claim;
+nobody knows who leads; a sealed queue comes first.
+"""
 
 
 class Dispatcher:
@@ -56,6 +58,7 @@ class Dispatcher:
         self._port = port
         self._propose_acks = port.propose_acks
         self._progress = queue.groups[group]
+        self.counts = port.counts_of(queue.id, group)
         self.ready = Ready(queue.index, self._progress, queue.topic.options.priority_max + 1)
         self.consumers: list[DispatchedConsumer] = []
         self._detached: dict[DispatchedConsumer, None] = {}
@@ -68,7 +71,8 @@ class Dispatcher:
         self._round_robin = 0
         self._marks = Marks(self._progress, self.ready, partial(port.propose_mark, queue.id, group))
         self._halted = 0
-        """Nothing is handed out while one of `FETCHES`, `AWAITS_CLAIMS`, `NO_LEASE` is set."""
+        """Nothing is handed out while one of `FETCHES`, `AWAITS_CLAIMS`, `NO_LEASE`, `GATED` is
+        set."""
         self._pumping = False
         self.filtering = Filtering(port.origins, lambda: port.wake(self, 1))
         self._time = Timekeeper(
@@ -343,6 +347,22 @@ class Dispatcher:
             if self._order.is_needless:
                 self._order = None
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether one key's messages go to one holder at a time."""
+        return isinstance(self._order, InOrder)
+
+    def hold_keys(self, key_of: Mapping[int, int]) -> None:
+        """Hand out no message of these keys; each is held under a token below zero."""
+        if isinstance(self._order, InOrder):
+            self._order.hold(key_of)
+
+    def free_keys(self, tokens: Sequence[int]) -> None:
+        """What was held under these tokens may be handed out."""
+        if tokens:
+            self._unlock(tokens)
+            self.pump()
+
     # --- Dispatch ---------------------------------------------------------------------------
 
     def pump(self) -> None:
@@ -475,6 +495,9 @@ class Dispatcher:
         if self._progress.pages:
             failures = self._progress.failures
             attempts = [failures(each) + 1 for each in offsets]
+        self.counts.handed_out(slots, attempts)
+        if self.counts.waits is not None:
+            self.counts.waits.add(self._port.log_time_ms() - run.time_ms, len(offsets))
         if len(eligible) == 1:
             self._round_robin += 1
             self._give(eligible[0], offsets, slots, attempts)
@@ -574,7 +597,7 @@ class Dispatcher:
         being leased, read from disk, or waiting for a dispatch mark. Whether so.
         """
         waits_for_mark = consumer.spec.lease_ms is None and self._marks.are_on_their_way
-        if not (consumer.expecting or self._halted or waits_for_mark):
+        if not (consumer.expecting or self._halted & ~GATED or waits_for_mark):
             return False
         self._port.tell_when_moved(tell)
         return True

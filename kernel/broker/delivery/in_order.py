@@ -11,7 +11,7 @@ ahead: `Ready` alone knows who comes first, has expired, or is one too many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...api.client import ConsumerSpec
 from ..group_state.progress import GroupProgress
@@ -101,6 +101,13 @@ class InOrder:
         """A message is leased."""
         self._keys.lock(self._key_of(offset), offset)
 
+    def hold(self, key_of: Mapping[int, int]) -> None:
+        """Messages of another queue, which this one has to wait for, are unsettled: the key of each
+        by a token, which is below every offset.
+        """
+        for token, key in key_of.items():
+            self._keys.lock(key, token)
+
     def unlock(self, offsets: Iterable[int]) -> None:
         """Messages are leased no more: others of their keys may be ready by that."""
         for offset in offsets:
@@ -116,8 +123,10 @@ class InOrder:
 
     def forget(self, offset: int) -> bool:
         """A message that was ready again has been acked after all; whether it was kept here."""
-        if not self._keys.waiting_count or offset < self._queue.index.head:
+        if not self._keys.waiting_count:
             return False
+        if offset < self._queue.index.head:
+            return self._keys.forget_gone(offset)
         return self._keys.forget(self._key_of(offset), offset)
 
     def purged(self, is_acked: Callable[[int], bool]) -> None:

@@ -310,13 +310,19 @@ class Keys:
             self.opened(key)
         return True
 
+    def forget_gone(self, offset: int) -> bool:
+        """The same of one whose run is gone from the index, so that nobody can tell its key."""
+        return any(self.forget(key, offset) for key in list(self._keys))
+
     def purge(self, is_acked: Callable[[int], bool]) -> list[int]:
         """Forget messages that were acked; the keys that may go on by that."""
         for key, known in list(self._keys.items()):
             self._keep(known, lambda each: not is_acked(each))
             if not len(known) and not known.leased:
                 del self._keys[key]
-        keys = [self.free(each) for each in list(self._key_of) if is_acked(each)]
+        # What is below zero is no offset of this queue (`InOrder.hold`).
+        own = [each for each in self._key_of if each >= 0]
+        keys = [self.free(each) for each in own if is_acked(each)]
         self._rebuild()
         return [key for key in keys if key]
 

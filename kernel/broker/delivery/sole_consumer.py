@@ -18,6 +18,7 @@ from ..group_state.progress import GroupProgress
 from ..index.runs import Part
 from .consumers import DispatchedConsumer, Handed, ServingDispatcher
 from .dispatch_port import Entries
+from .group_counts import WaitHistogram
 from .ready import Ready
 
 
@@ -26,6 +27,7 @@ class SoleConsumer:
 
     __slots__ = (
         "_ask_mark",
+        "_counts",
         "_dispatcher",
         "_group",
         "_in_flight_max",
@@ -53,6 +55,7 @@ class SoleConsumer:
         self._topic = dispatcher.queue.topic
         self._index = dispatcher.queue.index
         self._group = dispatcher.group
+        self._counts = dispatcher.counts
         self._progress = progress
         self._ready = ready
         self._port = port
@@ -120,8 +123,21 @@ class SoleConsumer:
             if not is_done or end == index.tail:
                 break
         if handed is not None:
+            counts = self._counts
+            counts.handed_out(handed.slots, None)
+            if counts.waits is not None:
+                self._count_waits(counts.waits, handed.offsets)
             only.sink.deliver(only, handed)
         return is_done
+
+    def _count_waits(self, waits: WaitHistogram, offsets: Sequence[int]) -> None:
+        """Count how long messages lay here, a run of them at a time."""
+        now_ms, at = self._port.log_time_ms(), 0
+        while at < len(offsets):
+            run = self._index.find(offsets[at])
+            count = min(run.end - offsets[at], len(offsets) - at)
+            waits.add(now_ms - run.time_ms, count)
+            at += count
 
     def _slots(self, parts: Sequence[Part]) -> list[bytes]:
         """The slots of some runs, up to the first that is not in memory."""

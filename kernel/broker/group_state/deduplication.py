@@ -32,6 +32,11 @@ class Recent:
         """What is known of an id."""
         return self._known.get(ident)
 
+    @property
+    def newest_ms(self) -> int:
+        """Log time at which the last id came; 0: all are forgotten."""
+        return self._chunks[-1][-1][3] if self._chunks and self._chunks[-1] else 0
+
     def add(self, row: Seen) -> None:
         """An id that is not known yet."""
         self._known[row[0]] = row

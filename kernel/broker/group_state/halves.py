@@ -95,6 +95,10 @@ class Halves:
         """(messages, bytes) of a topic."""
         return self._figures.get(topic, (0, 0))
 
+    def waiting_in(self, queue: QueueId) -> int:
+        """How many wait of one queue: a look at all, for what is done seldom."""
+        return sum(each.queue == queue for each in self.waiting.values())
+
     def of_entry(self, index: int) -> Iterator[HalfMessage]:
         """Those that lie in a log entry."""
         return iter(self._by_index.get(index, {}).values())

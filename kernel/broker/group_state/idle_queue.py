@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from ...api.model import TopicKind, TopicOptions
 from ...common.ids import Offset, QueueId, is_index
-from ..index.run_page import YoungRun
+from ..index.run_page import YoungRun, dumped_young, young_of
 from ..snapshots.snapshot_records import ProgressRecord, QueueRecord
 from .idle_record import IdleGroup, IdleQueue, write
 from .progress import GroupProgress
@@ -92,7 +92,7 @@ def of_record(record: QueueRecord, topic: TopicState) -> bytes:
         name: (each.floor, each.marks, each.used_ms, each.expired)
         for name, each in record.groups.items()
     }
-    return _packed(topic, record.tail, groups, record.trimmed, record.young)
+    return _packed(topic, record.tail, groups, record.trimmed, young_of(record.young))
 
 
 def _packed(
@@ -140,7 +140,8 @@ def record_of(queue: QueueState) -> QueueRecord:
     }
     index = queue.index
     topic = queue.topic.definition.id
-    return QueueRecord(queue.id, topic, index.tail, [], groups, [], queue.trimmed, index.young())
+    young = dumped_young(index.young())
+    return QueueRecord(queue.id, topic, index.tail, [], groups, [], queue.trimmed, young)
 
 
 def record_at(packed: IdleQueue, ident: QueueId, topic: TopicState) -> QueueRecord:
@@ -149,7 +150,7 @@ def record_at(packed: IdleQueue, ident: QueueId, topic: TopicState) -> QueueReco
         name: ProgressRecord(floor, marks, [], used_ms, expired)
         for name, (floor, marks, used_ms, expired) in sorted(packed.groups.items())
     }
-    young = packed.young
+    young = dumped_young(packed.young)
     return QueueRecord(ident, topic.id, packed.tail, [], groups, [], packed.trimmed, young)
 
 
@@ -163,7 +164,7 @@ def references_of(packed: IdleQueue, kind: TopicKind) -> Iterator[tuple[int, int
     else:
         first = min([floor for floor, *_ in packed.groups.values()], default=packed.tail)
     ends = [*[start for start, *_ in packed.young[1:]], packed.tail]
-    for (start, index, _slot, _time_ms), end in zip(packed.young, ends, strict=False):
+    for (start, index, _slot, _time_ms, _size), end in zip(packed.young, ends, strict=False):
         if end > first:
             yield index, end - max(start, first)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from ...common.ids import QUEUES_PER_TOPIC_MAX, QueueId, TopicId, topic_of
+from ...common.ids import NUMBER_BITS, QueueId, TopicId, topic_of
 from ..snapshots.snapshot_records import QueueRecord
 from .idle_queue import is_plain, is_plain_record, of_record, pack, unpack, was_handed_out
 from .idle_record import IdleQueue, read
@@ -74,7 +74,7 @@ class Queues:
         if data is None:
             return None
         idle_record, topic = read(data), self._topics[topic_of(ident)]
-        ident = topic.refs[ident & QUEUES_PER_TOPIC_MAX - 1].id  # an object that is kept anyway
+        ident = _same_id(ident, topic)
         if topic.has_one_queue:
             topic.counted, topic.idle_record = idle_record.usage, None
         else:
@@ -105,7 +105,7 @@ class Queues:
         ident = QueueId(record.id)
         topic = self._topics[topic_of(ident)]
         if is_plain_record(record, topic):
-            self._put(topic.refs[ident & QUEUES_PER_TOPIC_MAX - 1].id, of_record(record, topic))
+            self._put(_same_id(ident, topic), of_record(record, topic))
             return True
         return False
 
@@ -115,6 +115,15 @@ class Queues:
             topic.counted, topic.idle_record = NOTHING_COUNTED, data
         else:
             self._records[ident] = data
+
+    def take_up(self, topic: TopicState) -> None:
+        """A topic is about to have other queues: those that it has are objects from here on, until
+        they are packed as queues of the new definition.
+        """
+        if topic.idle_record is not None:
+            self._take_up(topic.refs[0].id)
+        for ident in [each for each in self._records if topic_of(each) == topic.id]:
+            self._take_up(ident)
 
     def pop(self, ident: QueueId) -> QueueState | None:
         """Remove a queue; what it was."""
@@ -189,3 +198,10 @@ class Queues:
             else:
                 del self.live[ident]
                 self._put(ident, pack(queue))
+
+
+def _same_id(ident: QueueId, topic: TopicState) -> QueueId:
+    """An id as the object that the definition keeps anyway, where it stands at its number."""
+    refs, number = topic.refs, ident & NUMBER_BITS
+    known = refs[number].id if number < len(refs) else ident
+    return known if known == ident else ident

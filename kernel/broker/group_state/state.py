@@ -17,7 +17,9 @@ from ...common.names import ByName
 from ...raft.messages import Membership
 from .halves import Halves
 from .queues import Queues
+from .resized import ResizedTopic
 from .retained import Retained
+from .stored import Stored
 from .topic_state import INDEX_GROUP, INDEX_GROUPS, QueueState, TopicState
 from .tree_state import SubscriberState, WillItem
 from .usage import Ledger
@@ -141,8 +143,11 @@ class GroupState:
         "queues",
         "record_version",
         "records",
+        "resized",
         "retained",
         "routers",
+        "sealed",
+        "stored",
         "subscriber_names",
         "subscribers",
         "term",
@@ -173,6 +178,10 @@ class GroupState:
         self.topic_names: ByName[TopicId] = ByName()
         """Only topics whose home is this group."""
         self.queues = Queues(self.topics)
+        self.resized: dict[TopicId, ResizedTopic] = {}
+        """Of topics that were resized: stands with the topic in a snapshot."""
+        self.sealed: set[QueueId] = set()
+        """Queues that take no new message; follows from `resized`."""
         self.routers: dict[tuple[str, str], RouterState] = {}
         self.records: dict[str, tuple[int, bytes]] = {}
         """Metadata (in group 0): (version, value) by key; the kernel does not look inside."""
@@ -195,6 +204,8 @@ class GroupState:
         self.halves = Halves()
         self.ledger = Ledger()
         """What was served, as far as it is not reported (each topic has its counts)."""
+        self.stored = Stored()
+        """What the queues hold: it follows from them, so no part of snapshots."""
         self.cut: Saver | None = None
         """The snapshot that is being taken; no part of the state."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import intern
 
+from msgspec import structs
+
 from ...api.model import GroupOptions, QueueRef, TopicInfo, TopicKind, TopicOptions
 from ...common.ids import Offset, QueueId, TopicId, is_index
 from ..index.features import Feature
@@ -86,7 +88,20 @@ class TopicState:
             alike_options(options),
             known.queues,
             alike_groups(groups),
+            known.ring,
         )
+
+    def resize(
+        self,
+        version: int,
+        options: TopicOptions,
+        groups: dict[str, GroupOptions],
+        queues: tuple[QueueRef, ...],
+        ring: bytes,
+    ) -> None:
+        """Have another definition, of other queues: none of them packed (`Queues.take_up`)."""
+        self.change(version, options, groups)
+        self.definition = structs.replace(self.definition, queues=queues, ring=ring)
 
     @property
     def id(self) -> TopicId:
@@ -154,8 +169,8 @@ class TopicState:
 
     @property
     def has_one_queue(self) -> bool:
-        """Whether it has no more than one, wherever that is."""
-        return len(self.definition.queues) == 1
+        """Whether it has no more than one, wherever that is, and always had."""
+        return len(self.definition.queues) == 1 and not self.definition.ring
 
     def info(self) -> TopicInfo:
         """The definition as gateways see it."""

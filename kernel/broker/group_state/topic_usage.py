@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -78,6 +79,11 @@ class TopicUsage:
         if self.sent_key >= 0 and self._sent is _NOTHING_SENT:
             return {self.sent_key: self.sent_tally}
         return self._sent
+
+    @property
+    def has_one_sent(self) -> bool:
+        """Whether what is at hand is every counter of what was stored."""
+        return self._sent is _NOTHING_SENT
 
     def restore_sent(self, key: int, messages: int, size: int, units: int) -> None:
         """Become what a snapshot says."""
@@ -164,6 +170,40 @@ Counted = tuple[int, int, list[tuple[int, int, int, int]], list[tuple[str, int, 
 def taken_three(kind: int, tally: Tally) -> Three:
     """Of acks nobody knows bytes and units."""
     return (tally.messages, 0, 0) if kind & ACKED_BIT else tally.three
+
+
+class UsageSums(NamedTuple):
+    """What was counted of a topic, whoever asked for it."""
+
+    published: int
+    """Messages stored in the topic."""
+    published_bytes: int
+    acked: dict[str, int]
+    """By group; those beyond GROUPS_COUNTED_MAX under OTHER_GROUP."""
+
+
+def sums_of(counted: Counted) -> UsageSums:
+    """The same of counts as they stand in records."""
+    acked: dict[str, int] = {}
+    for group, kind, messages, _, _ in counted[3]:
+        if kind & ACKED_BIT:
+            acked[group] = acked.get(group, 0) + messages
+    sent = counted[2]
+    if len(sent) == 1:
+        return UsageSums(sent[0][1], sent[0][2], acked)
+    return UsageSums(sum(each[1] for each in sent), sum(each[2] for each in sent), acked)
+
+
+def usage_sums(usage: TopicUsage) -> UsageSums:
+    """What was counted of a topic that is in use."""
+    acked: dict[str, int] = {}
+    for (group, kind), tally in usage.taken.items():
+        if kind & ACKED_BIT:
+            acked[group] = acked.get(group, 0) + tally.messages
+    if usage.has_one_sent:
+        return UsageSums(usage.sent_tally.messages, usage.sent_tally.size, acked)
+    sent = usage.sent.values()
+    return UsageSums(sum(each.messages for each in sent), sum(each.size for each in sent), acked)
 
 
 def counted_of(usage: TopicUsage) -> Counted:

@@ -21,16 +21,17 @@ by the command METERED; a deleted topic's counts stay until then, RETIRED_MAX of
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
 from typing import Protocol
 
 from ...api.message import HEADER_BYTES, SLOT_BYTES_SMALL, UNIT_BYTES
-from ...common.ids import TopicId, is_index
+from ...common.ids import QueueId, TopicId, is_index
 from ..index.features import CLASS_SHIFT, CLASSES, COPY, Feature
 from .queues import Queues
+from .resized import ResizedTopic
 from .tally import Three
 from .topic_state import QueueState, TopicState
 from .topic_usage import (
@@ -209,12 +210,12 @@ class Ledger:
         else:
             usage.taken_by(group, kind).messages += count
 
-    def retire(self, topic: TopicState, queues: Sequence[QueueState]) -> None:
-        """A topic was deleted, with these queues."""
+    def retire(self, topic: TopicState, queues: Sequence[QueueState], never_stored: int) -> None:
+        """A topic was deleted, with these queues; `never_stored`: see `ResizedTopic`."""
         usage = topic.usage
         if usage.last <= self.metered:
             return
-        end = sum(queue.index.tail for queue in queues)
+        end = sum(queue.index.tail for queue in queues) - never_stored
         self.retired[topic.id] = RetiredUsage(topic.tenant, _shown(topic), usage, end)
         if len(self.retired) > RETIRED_MAX:
             oldest = next(iter(self.retired))
@@ -291,6 +292,7 @@ class CountedGroup(Protocol):
     ledger: Ledger
     topics: dict[TopicId, TopicState]
     queues: Queues
+    resized: dict[TopicId, ResizedTopic]
 
 
 def counts(state: CountedGroup) -> Iterator[UsageCount]:
@@ -305,8 +307,12 @@ def counts(state: CountedGroup) -> Iterator[UsageCount]:
         topic = state.topics.get(ident)
         if topic is None:
             continue
-        queues = (state.queues.peek(ref.id) for ref in topic.refs)
-        end = sum(queue.index.tail for queue in queues if queue is not None)
+        ids: Iterable[QueueId] = (ref.id for ref in topic.refs)
+        resized, never_stored = state.resized.get(ident), 0
+        if resized is not None:
+            ids, never_stored = resized.queues_here(ident, ids), resized.never_stored
+        queues = map(state.queues.peek, ids)
+        end = sum(queue.index.tail for queue in queues if queue is not None) - never_stored
         yield from _counts(ident, RetiredUsage(topic.tenant, _shown(topic), topic.usage, end))
 
 

@@ -2,6 +2,7 @@
 
     page
     first offset u64 | log index u64 | log time ms u64 | first slot u32 | features u16 | extra u32
+    size u32
 
 Messages with a TTL, a delay, a priority, an ordering key or a tag make a run with `features`. The
 values of such runs stand in further columns of the page, one per feature that any of its runs has,
@@ -10,8 +11,11 @@ message by message; `extra` is where the run's values begin in each:
     priority u8 | ttl ms u32 | delay ms u32 | key hash u64 | tag hash u32
     origin index u64 | origin slot u32 | size u32 | age s u32 | long ttl ms u64
 
+`size` is the sum of the messages' bytes, 0 of what was stored before sizes were kept; no message
+has one of its own. A page of such runs alone is dumped without it.
+
 Full pages never change (`runs`), and are packed: where each run is one message, which is the worst
-case, and has no features, a page takes 12 bytes a run, else up to 34.
+case, and has no features, a page takes 16 bytes a run, else up to 38.
 """
 
 from __future__ import annotations
@@ -22,14 +26,14 @@ from typing import cast
 
 import msgspec
 
-from .features import COLUMN_KINDS, Feature
+from .features import COLUMN_KINDS, U32_MAX, Feature
 
 RUNS_PER_PAGE = 256
 
-YoungRun = tuple[int, int, int, int]
-"""(first offset, log index, slot, log time ms) of a run without features."""
+YoungRun = tuple[int, int, int, int, int]
+"""(first offset, log index, slot, log time ms, size) of a run without features."""
 
-_KINDS = "QQQIHI"
+_KINDS = "QQQIHII"
 """Of the columns of every page, in the order of its dump."""
 
 NO_COLUMNS: dict[int, array[int]] = {}
@@ -79,6 +83,27 @@ class Run:
         return self.columns[feature][self.at + offset - self.first]
 
 
+def share_of(size: int, messages: int, start: int, end: int) -> int:
+    """Of the bytes of a run of so many messages, those of its messages [start, end). What is taken
+    piece by piece comes to the whole.
+    """
+    return size * end // messages - size * start // messages
+
+
+def dumped_young(young: Sequence[YoungRun]) -> list[tuple[int, ...]]:
+    """Young runs as they stand in snapshots: without a size if it is 0."""
+    return [each if each[4] else each[:4] for each in young]
+
+
+def young_of(rows: Sequence[tuple[int, ...]]) -> list[YoungRun]:
+    """Inverse of `dumped_young`. Raises ValueError."""
+    return [_young(*row) for row in rows]
+
+
+def _young(first: int, index: int, slot: int, time_ms: int, size: int = 0) -> YoungRun:
+    return first, index, slot, time_ms, size
+
+
 def sent_ms(run: Run, offset: int) -> int:
     """Log time at which a message was first sent: a dead letter's is that of its first queue."""
     return run.time_ms - 1_000 * run.value(Feature.AGE, offset)
@@ -87,17 +112,31 @@ def sent_ms(run: Run, offset: int) -> int:
 class RunPage:
     """Columns of up to RUNS_PER_PAGE runs. A run ends where the next one begins."""
 
-    __slots__ = ("columns", "extra", "features", "first", "index", "slot", "time_ms", "values")
+    __slots__ = (
+        "columns",
+        "extra",
+        "features",
+        "first",
+        "index",
+        "size",
+        "slot",
+        "time_ms",
+        "values",
+    )
 
     def __init__(self) -> None:
         plain: list[array[int]] = [array(kind) for kind in _KINDS]
-        self.first, self.index, self.time_ms, self.slot, self.features, self.extra = plain
+        self.first, self.index, self.time_ms, self.slot, self.features, self.extra, self.size = (
+            plain
+        )
         self.columns: dict[int, array[int]] = NO_COLUMNS
         """Values of the runs with features, by feature."""
         self.values = 0
         """Length of every column."""
 
-    def add_run(self, first: int, index: int, time_ms: int, slot: int, features: int) -> None:
+    def add_run(
+        self, first: int, index: int, time_ms: int, slot: int, features: int, size: int = 0
+    ) -> None:
         """Append one run, whose values come next (`add_values`), or a hole: see `runs`."""
         self.first.append(first)
         self.index.append(index)
@@ -105,16 +144,18 @@ class RunPage:
         self.slot.append(slot)
         self.features.append(features)
         self.extra.append(self.values)
+        self.size.append(min(size, U32_MAX))
 
     def add_young(self, runs: Sequence[YoungRun]) -> None:
         """Append runs without features."""
-        first, index, slot, time_ms = zip(*runs, strict=True)
+        first, index, slot, time_ms, size = zip(*runs, strict=True)
         self.first.extend(first)
         self.index.extend(index)
         self.time_ms.extend(time_ms)
         self.slot.extend(slot)
         self.features.extend([0] * len(runs))
         self.extra.extend([self.values] * len(runs))
+        self.size.extend(size)
 
     def add_runs(self, page: RunPage, start: int, stop: int, end: int) -> None:
         """Append runs [start, stop) of another page, the last of which ends at offset `end`."""
@@ -156,7 +197,7 @@ class RunPage:
             self.first = cast("array[int]", range(first, last + 1))
         if self.index[-1] < 1 << 32:
             self.index = array("I", self.index.tolist())
-        for name, kind in (("slot", "I"), ("features", "H"), ("extra", "I")):
+        for name, kind in (("slot", "I"), ("features", "H"), ("extra", "I"), ("size", "I")):
             if getattr(self, name) == _ZEROS[kind]:
                 setattr(self, name, _ZEROS[kind])
 
@@ -165,17 +206,29 @@ class RunPage:
         plain = [
             array(kind, each).tobytes() for kind, each in zip(_KINDS, self._plain(), strict=True)
         ]
+        if not any(self.size):
+            del plain[-1]  # as builds wrote it that knew no sizes
         columns = {feature: column.tobytes() for feature, column in self.columns.items()}
         return msgspec.msgpack.encode((plain, columns))
 
     def _plain(self) -> tuple[array[int], ...]:
-        return (self.first, self.index, self.time_ms, self.slot, self.features, self.extra)
+        return (
+            self.first,
+            self.index,
+            self.time_ms,
+            self.slot,
+            self.features,
+            self.extra,
+            self.size,
+        )
 
     @staticmethod
     def load(data: bytes) -> RunPage:
         """A page from `dump`. Raises ValueError (msgspec's included) if it is none."""
         plain, columns = _decoder.decode(data)
         page = RunPage()
+        if len(plain) == len(_KINDS) - 1:
+            plain.append(bytes(len(plain[0]) // page.first.itemsize * page.size.itemsize))
         for column, each in zip(page._plain(), plain, strict=True):
             column.frombytes(each)
         if len(page.first) == RUNS_PER_PAGE:

@@ -1,12 +1,12 @@
 """Index of a queue: where its messages lie in the log, by runs.
 
 A run is a stretch of offsets whose messages are consecutive slots of one Raft entry: what one
-batch brought to the queue. One run costs 34 bytes whatever its length, so that the index of a
+batch brought to the queue. One run costs 38 bytes whatever its length, so that the index of a
 busy queue is small and appending to it costs nothing per message; the worst case, one message an
-entry, is 34 bytes a message (ADR 0004).
+entry, is 38 bytes a message (ADR 0004).
 
     pages                                          young runs
-    [ 256 runs ] [ 256 runs ] [ up to 256 runs ]   (first, log index, slot, time ms) up to 16
+    [ 256 runs ] [ 256 runs ] [ up to 256 runs ]   (first, log index, slot, time ms, size) up to 16
     head                                                                                  tail
 
 New runs are rows of their own, and go into a page 16 at a time: what dies young, as in a queue
@@ -31,7 +31,7 @@ from operator import sub
 
 from .features import Feature
 from .origin_index import OriginIndex
-from .run_page import NO_COLUMNS, RUNS_PER_PAGE, Run, RunPage, YoungRun, sent_ms
+from .run_page import NO_COLUMNS, RUNS_PER_PAGE, Run, RunPage, YoungRun, sent_ms, share_of
 
 YOUNG_RUNS_MAX = 16
 """Runs kept as rows, of some 130 bytes each: more would save no time worth the memory."""
@@ -96,9 +96,9 @@ class RunIndex:
 
     # --- Growing ----------------------------------------------------------------------------
 
-    def append(self, index: int, slot: int, count: int, time_ms: int) -> int:
+    def append(self, index: int, slot: int, count: int, time_ms: int, size: int = 0) -> int:
         """Add `count` messages without features: slots from `slot` on of log entry `index`; returns
-        the offset of the first (hot).
+        the offset of the first (hot). `size`: their bytes together.
         """
         first = self.tail
         self.tail = first + count
@@ -106,23 +106,31 @@ class RunIndex:
         if young:
             last = young[-1]
             if last[1] == index and last[2] + first - last[0] == slot:
+                if size:
+                    young[-1] = (*last[:4], last[4] + size)
                 return first
             if len(young) == YOUNG_RUNS_MAX:
                 self._age()
         elif young is _NO_YOUNG:
             young = self._young = []
-        young.append((first, index, slot, time_ms))
+        young.append((first, index, slot, time_ms, size))
         return first
 
     def append_with(
-        self, index: int, slot: int, count: int, time_ms: int, columns: dict[int, array[int]]
+        self,
+        index: int,
+        slot: int,
+        count: int,
+        time_ms: int,
+        columns: dict[int, array[int]],
+        size: int = 0,
     ) -> int:
         """Add `count` messages with features, whose values are in `columns`."""
         self._age()
         first = self.tail
         self.tail = first + count
         page = self._page_for_more(first)
-        page.add_run(first, index, time_ms, slot, sum(columns))
+        page.add_run(first, index, time_ms, slot, sum(columns), size)
         self.delays = self.delays or Feature.DELAY in columns
         self.ttls = self.ttls or Feature.TTL in columns
         self.aged = self.aged or Feature.AGE in columns
@@ -173,7 +181,7 @@ class RunIndex:
         young = self._young
         if young and offset >= young[0][0]:
             at = bisect_right(young, (offset + 1,)) - 1
-            first, index, slot, time_ms = young[at]
+            first, index, slot, time_ms, _ = young[at]
             end = young[at + 1][0] if at + 1 < len(young) else self.tail
             return Run(offset, end, index, slot + offset - first, time_ms, 0, NO_COLUMNS, 0)
         at = bisect_right(self._firsts, offset) - 1
@@ -196,7 +204,7 @@ class RunIndex:
         young = self._young
         if young and offset >= young[0][0]:
             at = bisect_right(young, (offset + 1,)) - 1
-            first, index, slot, _ = young[at]
+            first, index, slot, _, _ = young[at]
             end = young[at + 1][0] if at + 1 < len(young) else self.tail
             return index, slot + offset - first, end
         at = bisect_right(self._firsts, offset) - 1
@@ -213,7 +221,7 @@ class RunIndex:
         """
         young = self._young
         if young and start >= young[0][0]:
-            first, index, slot, _ = young[-1]
+            first, index, slot, _, _ = young[-1]
             if start >= first:
                 return [(index, slot + start - first, end - start)]
             parts: list[Part] = []
@@ -223,7 +231,7 @@ class RunIndex:
                     parts.append((index, slot, end - first))
                     end = first
                 at -= 1
-                first, index, slot, _ = young[at]
+                first, index, slot, _, _ = young[at]
             parts.append((index, slot + start - first, end - start))
             parts.reverse()
             return parts
@@ -241,7 +249,7 @@ class RunIndex:
         if at < len(self._pages):
             page = self._pages[at]
             return page.first[bisect_left(page.time_ms, time_ms)]
-        return next((first for first, _, _, stored in self._young if stored >= time_ms), self.tail)
+        return next((each[0] for each in self._young if each[3] >= time_ms), self.tail)
 
     def first_sent_since(self, time_ms: int) -> int:
         """First offset such that everything below it was first sent before a log time: what was
@@ -272,18 +280,51 @@ class RunIndex:
             start = run.end
         return end
 
-    def stretches(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """(log index, first slot, count) of [start, end), clipped to what is there."""
+    def stretches(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """(log index, first slot, count, bytes) of [start, end), clipped to what is there. Bytes of
+        a part of a run are its share of the run's.
+        """
         start = max(start, self.head)
         end = min(end, self.tail)
         while start < end:
-            plain = self.plain_from(start)
-            if plain is None:
-                found = self.find(start)
-                plain = found.index, found.slot, found.end
-            stop = min(end, plain[2])
-            yield plain[0], plain[1], stop - start
+            first, behind, index, slot, size = self._whole(start)
+            stop = min(end, behind)
+            if stop - start != behind - first and size:
+                size = share_of(size, behind - first, start - first, stop - first)
+            yield index, slot + start - first, stop - start, size
             start = stop
+
+    def _whole(self, offset: int) -> tuple[int, int, int, int, int]:
+        """(first offset, end, log index, first slot, bytes) of the run of an offset in
+        [head, tail).
+        """
+        young = self._young
+        if young and offset >= young[0][0]:
+            at = bisect_right(young, (offset + 1,)) - 1
+            first, index, slot, _, size = young[at]
+            end = young[at + 1][0] if at + 1 < len(young) else self.tail
+            return first, end, index, slot, size
+        at = bisect_right(self._firsts, offset) - 1
+        page = self._pages[at]
+        run = bisect_right(page.first, offset) - 1
+        index, slot = page.index[run], page.slot[run]
+        if page.features[run] & Feature.ORIGIN_INDEX:
+            index = page.columns[Feature.ORIGIN_INDEX][page.extra[run]]
+            slot = page.columns[Feature.ORIGIN_SLOT][page.extra[run]]
+        return page.first[run], self._end(at, run), index, slot, page.size[run]
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """Bytes of [start, end), clipped to what is there: whole pages at a time."""
+        start, end = max(start, self.head), min(end, self.tail)
+        total = 0
+        for at in range(bisect_left(self._firsts, start), len(self._pages)):
+            page, first = self._pages[at], self._firsts[at]
+            stop = self._end(at, len(page.first) - 1)
+            if stop > end:
+                break
+            total += sum([each[3] for each in self.stretches(start, first)]) + sum(page.size)
+            start = stop
+        return total + sum([each[3] for each in self.stretches(start, end)])
 
     def entries(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """(log index, count) of [start, end), clipped to what is there: `stretches` for those who
@@ -296,12 +337,12 @@ class RunIndex:
             if stop > end:
                 break
             if not any(page.features):
-                yield from ((index, count) for index, _, count in self.stretches(start, first))
+                yield from ((each[0], each[2]) for each in self.stretches(start, first))
                 yield from zip(
                     page.index, map(sub, (*page.first[1:], stop), page.first), strict=True
                 )
                 start = stop
-        yield from ((index, count) for index, _, count in self.stretches(start, end))
+        yield from ((each[0], each[2]) for each in self.stretches(start, end))
 
     def offsets_of(self, index: int) -> Iterator[tuple[int, int, int]]:
         """(first slot, count, first offset) of each run that lies in log entry `index`."""
@@ -315,8 +356,8 @@ class RunIndex:
                     yield page.slot[run], self._end(at, run) - first, first
                 run += 1
             at += 1
-        ends = [*[first for first, _, _, _ in self._young[1:]], self.tail]
-        for (first, entry, slot, _), end in zip(self._young, ends, strict=False):
+        ends = [*[first for first, *_ in self._young[1:]], self.tail]
+        for (first, entry, slot, _, _), end in zip(self._young, ends, strict=False):
             if entry == index:
                 yield slot, end - first, first
         for offset in self._origins.offsets_of(index) if self._origins is not None else ():
@@ -349,26 +390,32 @@ class RunIndex:
         elif len(young) > 1 and young[1][0] <= offset:
             del young[: bisect_right(young, (offset + 1,)) - 1]
 
-    def take_front(self, start: int, end: int, taken: dict[int, int]) -> bool:
+    def take_front(self, start: int, end: int, taken: dict[int, int]) -> int:
         """Forget [start, end), below which all is forgotten, if it lies in young runs, and count
-        the messages of each log entry in `taken`. False if any of it lies elsewhere: then nothing
-        is done (hot).
+        the messages of each log entry in `taken`; their bytes. -1 if any of it lies elsewhere: then
+        nothing is done (hot).
         """
         young = self._young
         if self._pages or not young or start < young[0][0] or end > self.tail:
-            return False
+            return -1
+        total = 0
         while True:
-            index = young[0][1]
+            first, index, _, _, size = young[0]
             stop = young[1][0] if len(young) > 1 else self.tail
             if start >= stop:
-                return False
+                return -1
             if end < stop:
                 taken[index] = taken.get(index, 0) + end - start
-                return True
+                if size:
+                    size = share_of(size, stop - first, start - first, end - first)
+                return total + size
             taken[index] = taken.get(index, 0) + stop - start
+            if start > first and size:
+                size = share_of(size, stop - first, start - first, stop - first)
+            total += size
             del young[0]
             if end == stop:
-                return True
+                return total
             start = stop
 
     # --- Sweeping, snapshots ----------------------------------------------------------------

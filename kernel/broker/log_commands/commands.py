@@ -33,11 +33,12 @@ import msgspec
 
 from ...api.client import LeaseVerb, Settlement
 from ...api.model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
-from ...common.feature_levels import REGISTER
+from ...common.feature_levels import REGISTER, UNNUMBERED
 from ...common.ids import Offset, QueueId, TopicId
 from . import tree_commands as tree
 from .give_up import GiveUp
 from .reasons import REASON_CODES, REASONS
+from .resize_commands import Drained, Plan, Resize, ResizeControl, Retire, Seal
 
 VERSION = 1
 
@@ -109,6 +110,11 @@ class Command(IntEnum):
     SEEK = 71
     RAISE_LEVEL = 72
     PUT_RECORDS = 73
+    SEAL = 74
+    RESIZE = 75
+    DRAINED = 76
+    RETIRE = 77
+    PLAN = 78
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -351,6 +357,7 @@ Control = (
     | GiveUp
     | Recall
     | Seek
+    | ResizeControl
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -392,14 +399,22 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.SEEK: Seek,
     Command.RAISE_LEVEL: RaiseLevel,
     Command.PUT_RECORDS: PutRecords,
+    Command.PLAN: Plan,
+    Command.SEAL: Seal,
+    Command.RESIZE: Resize,
+    Command.DRAINED: Drained,
+    Command.RETIRE: Retire,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
+
+_UNNUMBERED = (Command.PLAN, Command.SEAL, Command.RESIZE, Command.DRAINED, Command.RETIRE)
 
 LEVELS: dict[tuple[int, int], int] = {
     **{(int(each), VERSION): 0 for each in Command},
     (int(Command.LEASE), LEASE_ENDING): 0,
     (int(Command.CHANGE), CHANGE_RETURNS): 0,
     (int(Command.PUT_RECORDS), VERSION): REGISTER,
+    **{(int(each), VERSION): UNNUMBERED for each in _UNNUMBERED},
 }
 """Every command that this build understands, by type and version, and the level that has to be on
 before one is written."""

@@ -2,5 +2,6 @@
 
 - `snapshot`: the whole; `cut`: written down while the state goes on changing
 - `snapshot_records`, `queue_records`: the records; a queue of them as an object
+- `resized_records`: what is known of a topic that was resized
 - `tree_snapshot`, `tree_records`: the part of the topic tree
 """

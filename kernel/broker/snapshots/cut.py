@@ -38,7 +38,8 @@ from ..group_state.state import (
 )
 from ..group_state.topic_usage import LedgerRecord
 from ..group_state.usage import living_usage, usage_record
-from ..index.run_page import RunPage
+from ..index.run_page import RunPage, dumped_young
+from .resized_records import resized_record
 from .snapshot_records import (
     FORMAT,
     FORMAT_WITH_LEVEL,
@@ -55,6 +56,7 @@ from .snapshot_records import (
     QueueRecord,
     RecentRecord,
     Record,
+    ResizedTopicRecord,
     RouterRecord,
     RunsRecord,
     TopicRecord,
@@ -238,7 +240,7 @@ class QueueCut:
         self._pages: list[RunPage | bytes] = [*queue.index.pages()]
         if self._pages:
             self._pages[-1] = _dumped(self._pages[-1])
-        self._young = queue.index.young()
+        self._young = dumped_young(queue.index.young())
         self._groups = dict(queue.groups)
         """Groups that are as they were."""
         self._held: dict[str, Held] = {}
@@ -340,9 +342,9 @@ def _records(state: GroupState) -> dict[Section, Callable[[object], Record]]:
     return cast("dict[Section, Callable[[object], Record]]", makers)
 
 
-def _topic(state: GroupState, ident: TopicId) -> TopicRecord:
+def _topic(state: GroupState, ident: TopicId) -> TopicRecord | ResizedTopicRecord:
     topic = state.topics[ident]
-    return TopicRecord(
+    record = TopicRecord(
         topic.id,
         topic.tenant,
         topic.name,
@@ -352,6 +354,8 @@ def _topic(state: GroupState, ident: TopicId) -> TopicRecord:
         topic.groups,
         state.topic_names.get((topic.tenant, topic.name)) == ident,
     )
+    resized = state.resized.get(ident)
+    return record if resized is None else resized_record(record, topic.definition.ring, resized)
 
 
 def _router(router: RouterState) -> RouterRecord:

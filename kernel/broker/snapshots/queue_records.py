@@ -8,7 +8,7 @@ from ...common.ids import Offset, QueueId
 from ..group_state.deduplication import Recent
 from ..group_state.progress import LEASE_MASK, GroupProgress, ProgressPage
 from ..group_state.topic_state import QueueState, TopicState
-from ..index.run_page import RunPage
+from ..index.run_page import RunPage, young_of
 from .snapshot_records import PageRow, ProgressRecord, QueueRecord, unpack_leases
 
 
@@ -16,7 +16,8 @@ def queue_of(record: QueueRecord, topic: TopicState) -> QueueState:
     """The queue of a record, as far as that one goes."""
     groups = {name: progress_of(each) for name, each in record.groups.items()}
     queue = QueueState(QueueId(record.id), topic, groups)
-    queue.index.restore([RunPage.load(page) for page in record.pages], record.young, record.tail)
+    pages = [RunPage.load(page) for page in record.pages]
+    queue.index.restore(pages, young_of(record.young), record.tail)
     queue.trimmed = Offset(record.trimmed)
     if record.recalled:
         queue.recalled = dict.fromkeys(record.recalled)

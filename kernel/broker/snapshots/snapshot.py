@@ -12,7 +12,16 @@ from hashlib import blake2b
 from sys import intern
 
 from ...common.feature_levels import LATEST, newer
-from ...common.ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
+from ...common.ids import (
+    OUTBOX_CLIENT,
+    LogIndex,
+    Offset,
+    QueueId,
+    RaftGroup,
+    TopicId,
+    is_index,
+    queue_id,
+)
 from ...log.errors import FormatError
 from ..group_state.deduplication import Recent
 from ..group_state.halves import HalfMessage
@@ -31,6 +40,7 @@ from ..group_state.usage import restore_ledger, restore_usage
 from ..index.run_page import RunPage
 from .cut import SnapshotCut
 from .queue_records import progress_of, queue_of, restore_pages
+from .resized_records import resized_of
 from .snapshot_records import (
     FORMAT,
     FORMAT_WITH_LEVEL,
@@ -45,6 +55,7 @@ from .snapshot_records import (
     QueueRecord,
     RecentRecord,
     Record,
+    ResizedTopicRecord,
     RouterRecord,
     RunsRecord,
     TopicRecord,
@@ -93,11 +104,19 @@ def load(records: Iterable[bytes], understands: int = LATEST) -> GroupState:
     state.clients = dict(sorted(state.clients.items(), key=lambda each: each[1].used_ms))
     for ident in state.indexes.values():
         _restore_pending_acks(state.queues[index_queue(ident)])
+    state.stored.count(state.queues.live.values())
     return state
 
 
 def _restore(state: GroupState, record: Record) -> None:
-    if isinstance(record, TopicRecord):
+    if isinstance(record, ResizedTopicRecord):
+        _restore(state, record.topic)
+        ident = TopicId(record.topic.id)
+        topic = state.topics[ident]
+        topic.resize(topic.version, topic.options, topic.groups, topic.refs, record.ring)
+        state.resized[ident] = resized = resized_of(record)
+        state.sealed.update(queue_id(ident, number) for number in resized.sealed)
+    elif isinstance(record, TopicRecord):
         ident = TopicId(record.id)
         tenant = intern(record.tenant)
         state.topics[ident] = TopicState(
@@ -183,7 +202,9 @@ def _restore_queue(
 ) -> None:
     if isinstance(record, QueueRecord):
         topic = state.topics[TopicId(record.topic)]
-        if not state.queues.put_record(record):
+        if state.queues.put_record(record):
+            state.stored.count_record(topic, record)
+        else:
             queue = queue_of(record, topic)
             state.queues[queue.id] = queue
         return

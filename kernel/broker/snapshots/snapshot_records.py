@@ -62,6 +62,27 @@ class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
     home: bool
 
 
+SealedRow = tuple[int, int]
+"""(number, end) of a sealed queue."""
+
+SuccessorRow = tuple[int, list[int], dict[str, list[int]]]
+"""(number, predecessors, of each consumer group those that are drained)."""
+
+
+class ResizedTopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="resized"):
+    """One topic that was resized, instead of its TopicRecord."""
+
+    topic: TopicRecord
+    ring: bytes
+    offsets_from: int
+    never_stored: int
+    sealed: list[SealedRow]
+    successors: list[SuccessorRow]
+    predecessors: dict[int, list[int]]
+    plan: tuple[bytes, tuple[QueueRef, ...]] | None
+    """(ring, new queues)."""
+
+
 LEASE_BYTES = 17
 Leases = bytes | list[tuple[int, int, int]]
 """Leases of a page, ascending: a byte each of `offset & 255`, then 16 bytes each of `deadline << 64
@@ -94,7 +115,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
     groups: dict[str, ProgressRecord]
     recent: list[tuple[bytes, int, bytes, int]]
     trimmed: int
-    young: list[tuple[int, int, int, int]] = []
+    young: list[tuple[int, ...]] = []
+    """See `run_page.dumped_young`."""
     recalled: list[int] = []
     """Offsets, rising."""
 
@@ -223,6 +245,7 @@ class OutcomesRecord(msgspec.Struct, frozen=True, array_like=True, tag="outcomes
 Record = (
     Header
     | TopicRecord
+    | ResizedTopicRecord
     | QueueRecord
     | GroupsRecord
     | RunsRecord

@@ -9,6 +9,7 @@
     closed    u64 source | u64 first | u64 last | u64 first segment | u64 last segment
     damaged   u64 group
     level     u32, in version 2 only: features that are on (`kernel.common.feature_levels`)
+    left      u64 group, from level 3 on: to the end
 
 Every entry that some group's snapshot has not applied stands at or behind (segment, offset).
 A cut says that a segment ends at an offset and another continues it: recovery after an unclean end
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from ...common.feature_levels import LATEST, newer
+from ...common.feature_levels import LATEST, REPLICAS, newer
 from ...common.ports import Disk
 from ..errors import FormatError, JournalError
 from .files import read_all, replace_file
@@ -92,9 +93,12 @@ class Checkpoint:
     cuts: Mapping[int, Cut] = field(default_factory=dict)
     closed: tuple[Close, ...] = ()
     damaged: frozenset[int] = frozenset()
-    """Groups that lost synced data and have not been healed."""
+    """Groups of which nothing here counts but the term: they lost synced data and have not been
+    healed, or were left."""
     level: int = 0
     """The highest level that is on in a group (`feature_levels`)."""
+    left: frozenset[int] = frozenset()
+    """Those of them that this store has left: others have all of it."""
 
     @staticmethod
     def read(disk: Disk, understands: int = LATEST) -> Checkpoint | None:
@@ -136,6 +140,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     parts.extend(_DAMAGED.pack(number) for number in sorted(checkpoint.damaged))
     if checkpoint.level:
         parts.append(_LEVEL.pack(checkpoint.level))
+    if checkpoint.level >= REPLICAS:
+        parts.extend(_DAMAGED.pack(number) for number in sorted(checkpoint.left))
     body = b"".join(parts)
     version = VERSION_WITH_LEVEL if checkpoint.level else VERSION
     return _HEAD.pack(MAGIC, version, len(body), crc32c(body)) + body
@@ -173,6 +179,7 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
     level_at = end + damaged * _DAMAGED.size
     rows = _DAMAGED.iter_unpack(body[end:level_at])
     level = _LEVEL.unpack_from(body, level_at)[0] if version == VERSION_WITH_LEVEL else 0
+    left = body[level_at + _LEVEL.size :] if REPLICAS <= level <= LATEST else b""
     return Checkpoint(
         store,
         Position(segment, offset),
@@ -182,6 +189,7 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
         closes,
         frozenset(row[0] for row in rows),
         level,
+        frozenset(row[0] for row in _DAMAGED.iter_unpack(left)),
     )
 
 

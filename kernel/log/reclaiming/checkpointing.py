@@ -23,6 +23,8 @@ def next_checkpoint(
     snapshots: Mapping[int, tuple[int, str]],
     installed: InstallJob | None,
     level: int,
+    left: frozenset[int],
+    leaving: int | None = None,
 ) -> Checkpoint:
     """See `Journal.checkpoint`. JournalError if an index is beyond what is stable, or if what is
     needed stands before the last checkpoint, in segments that may be gone: then the books are
@@ -31,6 +33,9 @@ def next_checkpoint(
     groups: dict[int, GroupCheckpoint] = {}
     position = writer.synced_end()
     for number, log in logs.items():
+        if number == leaving:
+            groups[number] = GroupCheckpoint(0, 0, "", log.hard_state)
+            continue
         before = last.groups.get(number)
         known = (before.index, before.snapshot) if before else (0, "")
         index, name = snapshots.get(number, known)
@@ -62,6 +67,7 @@ def next_checkpoint(
         groups,
         {number: cut for number, cut in last.cuts.items() if number in locations.segments},
         (*closed, *named),
-        damaged,
+        damaged if leaving is None else damaged | {leaving},
         max(last.level, level),
+        left if leaving is None else left | {leaving},
     )

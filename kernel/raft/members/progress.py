@@ -27,6 +27,7 @@ class Progress:
 
     __slots__ = (
         "inflights",
+        "joined",
         "learner",
         "match",
         "next",
@@ -55,6 +56,9 @@ class Progress:
         """The commit index that was sent last."""
         self.inflights = inflights
         self.learner = learner
+        self.joined = next_index
+        """End of the leader's log when it became a member, or this one leader: whoever has so much
+        has the entry that made it a member."""
         self.reading = False
         """What comes next is not in memory and has been asked for."""
         self.stamp = 0

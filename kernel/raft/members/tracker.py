@@ -57,6 +57,7 @@ class Tracker:
             if progress is None:
                 progress = self._new(node, max(last_index, 1), learner=False)
                 progress.recent_active = True
+                progress.joined = last_index
             progress.learner = node in learners
             self.progress[node] = progress
         self.members = members

@@ -44,9 +44,9 @@ class Administering:
         known: Callable[[TopicInfo], TopicInfo | None],
     ) -> None:
         """`reached` returns once look-ups of this process show what groups have applied up to these
-        indexes; `groups`: numbers of the data groups; `client`: a number by chance, of 63 bits,
-        that nobody else has: not that of this process's batches, which would push results out.
-        `known` looks a topic up.
+        indexes; `groups`: those that names have their home in; `client`: a number by chance, of 63
+        bits, that nobody else has: not that of this process's batches, which would push results
+        out. `known` looks a topic up.
         """
         self._leaders = leaders
         self._reached = reached

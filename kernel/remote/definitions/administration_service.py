@@ -115,7 +115,7 @@ class AdministrationService:
         if group not in self._store.groups or self._store.serving(group) is None:
             leads = self._store.standing(group)[1] if group in self._store.groups else 0
             return KernelError(Code.NOT_LEADER, f"this node does not serve group {group}", leads)
-        if group != wire.decides(self._store.data_groups, change):
+        if group != wire.decides(self._store.home_groups, change):
             return KernelError(Code.INVALID_ARGUMENT, f"group {group} does not decide the change")
         if self._client.is_draining:
             return KernelError(Code.NOT_LEADER, "this node is about to stop")

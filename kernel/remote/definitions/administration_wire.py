@@ -202,7 +202,7 @@ _CHANGES = {packed: change for change, packed in _KINDS.items()}
 
 
 def decides(groups: Sequence[RaftGroup], change: changes.Administration) -> RaftGroup:
-    """The group whose leader carries a change out; `groups`: all data groups, in order."""
+    """The group whose leader carries a change out; `groups`: `placement.home_groups`."""
     if isinstance(change, changes.PutRecord):
         return METADATA_GROUP
     return home_group(groups, change.tenant, changes.name_of(change))

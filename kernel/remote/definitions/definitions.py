@@ -1,4 +1,5 @@
-"""The gateway's side of feeds: a mirror of what every Raft group defines, kept by its leader.
+"""The asking side of feeds: a mirror of what a Raft group defines, kept by its leader. A gateway
+has one of every group, a store of those that it has no replica of.
 
     leader known -> SUBSCRIBE -> pages into a new mirror -> WHOLE: become it -> changes
          ^                                                                        |
@@ -60,8 +61,8 @@ class Definitions:
 
     methods = calls.DEFINITIONS
 
-    def __init__(self, leaders: RemoteLeaders, groups: Iterable[RaftGroup]) -> None:
-        """`groups`: all of the cluster, the metadata group too."""
+    def __init__(self, leaders: RemoteLeaders, groups: Iterable[RaftGroup] = ()) -> None:
+        """`groups`: of a gateway all of the cluster, the metadata group too."""
         self._leaders = leaders
         self._loop = asyncio.get_running_loop()
         self._groups = {each: _Group() for each in groups}
@@ -84,10 +85,33 @@ class Definitions:
 
     async def start(self) -> None:
         """Return once every group is mirrored."""
-        self._leaders.watch(self._follow)
+        self._leaders.watch(self._subscribe)
         for group in self._groups:
-            self._follow(group)
-        await self._until(dict.fromkeys(self._groups, 0))
+            self._subscribe(group)
+        await self.until(dict.fromkeys(self._groups, 0))
+
+    def watch(self) -> None:
+        """Subscribe from now on wherever a leader is found; groups come and go (`follow`)."""
+        self._leaders.watch(self._subscribe)
+
+    def follow(self, group: RaftGroup, known: Mirror) -> None:
+        """Mirror a group from now on, of which look-ups show what is in `known`."""
+        state = self._groups[group] = _Group()
+        state.mirror = known
+        self._subscribe(group)
+
+    def leave(self, group: RaftGroup, now: Mirror) -> None:
+        """Mirror a group no more: it is known here by itself, as `now`."""
+        state = self._groups.pop(group)
+        if state.timer is not None:
+            state.timer.cancel()
+        state.mirror.become(now, self._hears)
+        self._wake()
+
+    @property
+    def groups(self) -> list[RaftGroup]:
+        """Those that are mirrored."""
+        return list(self._groups)
 
     def stop(self) -> None:
         """Subscribe no more; who waits for a change waits no longer."""
@@ -122,11 +146,14 @@ class Definitions:
         """
         try:
             async with asyncio.timeout(REACHED_SECONDS):
-                await self._until(applied)
+                await self.until(applied)
         except TimeoutError:
             self.late += 1
 
-    async def _until(self, applied: Mapping[RaftGroup, int]) -> None:
+    async def until(self, applied: Mapping[RaftGroup, int]) -> None:
+        """Return once the mirrors show every change up to these indexes, of groups that are
+        mirrored by then.
+        """
         if not self._has_reached(applied):
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append((applied, future))
@@ -145,7 +172,7 @@ class Definitions:
 
     # --- Subscribing ------------------------------------------------------------------------
 
-    def _follow(self, group: RaftGroup) -> None:
+    def _subscribe(self, group: RaftGroup) -> None:
         """Hear of a group from whoever leads it now."""
         state = self._groups.get(group)
         if state is None or self._stopped:
@@ -164,8 +191,8 @@ class Definitions:
             self._lost(group)
 
     def _answered(self, group: RaftGroup, feed: int, answer: bytes | KernelError) -> None:
-        state = self._groups[group]
-        if isinstance(answer, KernelError) and state.feed == feed:
+        state = self._groups.get(group)
+        if state is not None and isinstance(answer, KernelError) and state.feed == feed:
             channel = state.channel
             self._lost(group)
             if answer.code is not Code.BUSY:
@@ -181,7 +208,7 @@ class Definitions:
     def _again(self, group: RaftGroup) -> None:
         state = self._groups[group]
         state.timer = None
-        self._follow(group)
+        self._subscribe(group)
         if state.channel is None and not self._stopped:
             state.timer = self._loop.call_later(AGAIN_S, self._again, group)
 
@@ -224,7 +251,9 @@ class Definitions:
     def _take(self, channel: Channel, told: wire.Told, size: int) -> None:
         found = [each for each in self._groups.items() if each[1].feed == told.feed]
         if not found or found[0][1].channel is not channel:
-            return  # of a feed that has been given up
+            # Of a feed that has been given up: nobody is to wait for it.
+            channel.cast(wire.TAKEN, wire.encode(wire.Taken(told.feed, size)), control=True)
+            return
         group, state = found[0]
         if told.flags & wire.BEGINS:
             state.next = Mirror()

@@ -59,8 +59,8 @@ class FeedHost(Protocol):
         """Numbers of all its groups."""
 
     @property
-    def data_groups(self) -> Sequence[RaftGroup]:
-        """Numbers of the groups that hold topics."""
+    def home_groups(self) -> Sequence[RaftGroup]:
+        """Numbers of the groups that define names."""
 
     def serving(self, group: RaftGroup) -> Leader | None:
         """The leader of a group, if it serves from here."""
@@ -123,7 +123,7 @@ class _Feed:
     def restart(self) -> None:
         """Tell everything."""
         self.begins = True
-        self.pages: Iterator[msgspec.Raw] | None = _everything(self.replica)
+        self.pages: Iterator[msgspec.Raw] | None = map(wire.encode_item, everything(self.replica))
         self.waiting: deque[msgspec.Raw] = deque()
         self.waiting_bytes = 0
 
@@ -162,7 +162,6 @@ class FeedService:
         self._feeds: dict[RaftGroup, dict[Channel, _Feed]] = {each: {} for each in host.groups}
         self._changed: dict[RaftGroup, None] = {}
         """Groups with something to tell when this turn is over."""
-        self._defined = {each: host.replica(each).state.applied for each in host.groups}
         self._accepting = True
         self.figures = FeedFigures()
 
@@ -170,7 +169,7 @@ class FeedService:
         """Index of the last entry that has changed a definition of a group, as far as this store
         has applied it: its feeds tell of it.
         """
-        return self._defined[group]
+        return self._host.replica(group).defined
 
     def accepting(self, yes: bool) -> None:
         """Whether this store has room for new messages is news."""
@@ -250,7 +249,6 @@ class FeedService:
     def _tell(self, replica: Replica, make: Callable[[], wire.Item]) -> None:
         """Something of a group has changed: its feeds hear of it when this turn is over."""
         group = replica.group
-        self._defined[group] = replica.state.applied
         feeds = self._feeds[group]
         if not feeds:
             return
@@ -295,7 +293,7 @@ class FeedService:
     def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
         """A route came or went."""
         name = router.tenant, router.name
-        replica = self._host.replica(home_group(self._host.data_groups, *name))
+        replica = self._host.replica(home_group(self._host.home_groups, *name))
         if replica.state.routers.get(name) is not router:
             return  # the half of it that lives in memory
         gone = things.RouteGone(*name, route)
@@ -344,7 +342,6 @@ class FeedService:
 
     def replaced(self, replica: Replica) -> None:
         """A snapshot has taken the place of a group's state: of one that is not led here."""
-        self._defined[replica.group] = replica.state.applied
 
 
 def _page(pages: Iterator[msgspec.Raw]) -> list[msgspec.Raw]:
@@ -358,7 +355,7 @@ def _page(pages: Iterator[msgspec.Raw]) -> list[msgspec.Raw]:
     return items
 
 
-def _everything(replica: Replica) -> Iterator[msgspec.Raw]:
+def everything(replica: Replica) -> Iterator[wire.Item]:
     """Each thing that a group defines, as it is when its turn comes. What comes meanwhile is told
     as a change.
     """
@@ -367,22 +364,22 @@ def _everything(replica: Replica) -> Iterator[msgspec.Raw]:
         router = state.routers.get(name)
         if router is None:
             continue
-        yield wire.encode_item(things.RouterIs(*name, router.options))
+        yield things.RouterIs(*name, router.options)
         routes = list(router.routes)
         for start in range(0, len(routes), ROUTES_PER_ITEM):
             some = routes[start : start + ROUTES_PER_ITEM]
             there = [each for each in some if each in router.routes]
-            yield wire.encode_item(wire.RoutesAre(*name, there))
+            yield wire.RoutesAre(*name, there)
     for ident in list(state.topic_names.everything()):
         topic = state.topics.get(ident)
         if topic is not None:
-            yield wire.encode_item(things.TopicIs(topic.info()))
+            yield things.TopicIs(topic.info())
     for key in list(state.records):
         record = state.records.get(key)
         if record is not None:
-            yield wire.encode_item(wire.RecordIs(key, *record))
+            yield wire.RecordIs(key, *record)
     for tenant, pattern in list(state.indexes):
         index = state.indexes.get((tenant, pattern))
         if index is not None:
             queue = state.topics[index].refs[0].id
-            yield wire.encode_item(wire.IndexIs(tenant, pattern, queue, replica.group))
+            yield wire.IndexIs(tenant, pattern, queue, replica.group)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from ...api.model import QueueRef
@@ -29,6 +30,7 @@ from ...rpc.handshake import Hello
 from ..sections import Section, Sections
 from . import call_numbers as calls
 from . import call_wire as wire
+from .fair_gateways import CommitHost, FairGateways, GatewayShare
 from .transaction_wire import decode_prepare, decode_transact
 
 CALLS_MAX = 16_384
@@ -52,7 +54,7 @@ PAGE_MESSAGES = 256
 Question = calls.CallFigures | calls.Peek | calls.Since | calls.Span
 
 
-class LaneHost(Protocol):
+class LaneHost(CommitHost, Protocol):
     """What the service asks of the store (`store.node.Store`)."""
 
     @property
@@ -128,10 +130,11 @@ class _Lane:
 class _GatewayConnection:
     """One connection."""
 
-    __slots__ = ("bytes", "calls", "channel", "lanes", "tasks")
+    __slots__ = ("bytes", "calls", "channel", "lanes", "share", "tasks")
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, share: GatewayShare) -> None:
         self.channel = channel
+        self.share = share
         self.lanes: dict[int, _Lane] = {}
         self.calls = 0
         self.bytes = 0
@@ -195,6 +198,7 @@ class GatewayService:
         self._calls_max = calls_max
         self._bytes_max = bytes_max
         self._gateways: dict[Channel, _GatewayConnection] = {}
+        self._fair = FairGateways(host, soon, bytes_max)
         self._telling = False
         self._sections = Sections()
         self.figures = LaneFigures()
@@ -212,7 +216,7 @@ class GatewayService:
         for known in list(self._gateways):
             if (known.peer.node, known.peer.store) == (peer.node, peer.store):
                 known.close("the same gateway has connected again")
-        self._gateways[channel] = _GatewayConnection(channel)
+        self._gateways[channel] = _GatewayConnection(channel, self._fair.opened())
         channel.cast(calls.STANDINGS, self._standings(), control=True)
         self._sections.opened(channel, peer)
 
@@ -220,12 +224,21 @@ class GatewayService:
         """It is gone; what it has asked for is done, and nobody hears of it."""
         caller = self._gateways.pop(channel, None)
         if caller is not None:
+            self._fair.closed(caller.share)
             for task in list(caller.tasks):
                 task.cancel()
             self._sections.closed(channel)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
         """A message has come for one of the sections."""
+        share = self._gateways[channel].share
+        if share.waiting and self._fair.waits_behind(
+            share, len(payload), partial(self._later, channel, self._tell_section, method, payload)
+        ):
+            return
+        self._tell_section(channel, method, payload)
+
+    def _tell_section(self, channel: Channel, method: int, payload: bytes) -> None:
         section = self._sections.of(method)
         if section is None:
             raise RpcError(f"method {method} is not told")
@@ -233,6 +246,27 @@ class GatewayService:
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         """A call has come (hot)."""
+        caller = self._gateways[channel]
+        if self._fair.alone is not caller.share and self._waits(caller, method, payload, reply):
+            return
+        self._carry_out(channel, method, payload, reply)
+
+    def _waits(self, caller: _GatewayConnection, method: int, payload: bytes, reply: Reply) -> bool:
+        """Whether a call has to wait for its turn beside those of other gateways."""
+        fair, channel = self._fair, caller.channel
+        later = partial(self._later, channel, self._carry_out, method, payload, reply)
+        if method in _COMMITTED:
+            return fair.waits(caller.share, len(payload), later)
+        return fair.waits_behind(caller.share, len(payload), later)
+
+    def _later(self, channel: Channel, action: Callable[..., None], *what: object) -> None:
+        """It is the turn of what a gateway has sent; what is wrong with it ends its connection."""
+        try:
+            action(channel, *what)
+        except RpcError as error:
+            channel.close(str(error))
+
+    def _carry_out(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         caller = self._gateways[channel]
         try:
             if method == calls.PUBLISH:
@@ -453,6 +487,9 @@ _BATCHES = {
     calls.CHANGE_LEASES: _change_leases,
     calls.PURGE: _purge,
 }
+_COMMITTED = frozenset({calls.PUBLISH, calls.TRANSACT, *_BATCHES})
+"""Calls that go into a commit."""
+
 _QUESTIONS: dict[int, Callable[[bytes], Question]] = {
     calls.FIGURES: wire.decode_figures,
     calls.PEEK: wire.decode_peek,

@@ -42,8 +42,9 @@ class Names:
         is_known: Callable[[str, str, str], bool],
         lose: Callable[[str, str], None],
     ) -> None:
-        """`groups`: the data groups. `home(tenant, name)` of a topic or router. `is_known(kind,
-        tenant, name)`: whether look-ups show it. `lose(tenant, name)`: a client is another's now.
+        """`groups`: those that names have their home in. `home(tenant, name)` of a topic or router.
+        `is_known(kind, tenant, name)`: whether look-ups show it. `lose(tenant, name)`: a client is
+        another's now.
         """
         self._leaders = leaders
         self._groups = list(groups)

@@ -50,7 +50,7 @@ class InboxProcess(Protocol):
     transient: TransientGroup
     local: LocalDefinitions
     publisher: Publisher
-    groups: list[RaftGroup]
+    home_groups: list[RaftGroup]
 
     @property
     def tree(self) -> ClusterTree:

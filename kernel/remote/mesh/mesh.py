@@ -77,7 +77,7 @@ class Mesh:
         self.stream_service = StreamService(self._led, streams_max=MEMORY_STREAMS_MAX)
         self.names = Names(
             leaders,
-            process.groups,
+            process.home_groups,
             clock,
             self._home,
             self._is_known,
@@ -193,7 +193,7 @@ class Mesh:
     # --- Names ------------------------------------------------------------------------------
 
     def _home(self, tenant: str, name: str) -> RaftGroup:
-        return home_group(self._process.groups, tenant, name)
+        return home_group(self._process.home_groups, tenant, name)
 
     def _is_known(self, kind: str, tenant: str, name: str) -> bool:
         topology = self._process.topology

@@ -113,7 +113,7 @@ class NameRegistry:
 
     def is_anothers(self, kind: str, tenant: str, name: str, process: Process) -> bool:
         """Whether a "topic" or "router" is for certain another's: this store leads its home."""
-        group = home_group(self._store.data_groups, tenant, name)
+        group = home_group(self._store.home_groups, tenant, name)
         if self._store.serving(group) is None:
             return False
         state = self._store.replica(group).state

@@ -9,9 +9,11 @@ store that asks no more (its connection has closed) does not end them, since mos
 from __future__ import annotations
 
 import asyncio
+from heapq import nsmallest
 
 from ...common.errors import Code, KernelError
-from ...common.ids import QueueId, RaftGroup, TopicId
+from ...common.ids import QueueId, RaftGroup, TopicId, home_of
+from ...definitions.clearing import REACHED_SECONDS
 from ...in_process.opening import LocalStore
 from ...requests.peer_stores import Gone, MoveStep
 from ...rpc.channel import Channel, Reply
@@ -92,7 +94,14 @@ class PeerStoresService:
     async def _find(self, question: peer_stores_wire.Question) -> object:
         group = RaftGroup(question.group)
         if isinstance(question, peer_stores_wire.Defined):
+            await self._level(group)
             return self._feeds.defined(group)
+        if isinstance(question, peer_stores_wire.Parts):
+            await self._level(group)
+            return self._parts(group, question)
+        if isinstance(question, peer_stores_wire.StoredSums):
+            tallies = self._store.replica(group).state.stored.by_tenant
+            return [(tenant, max(each[0], 0), max(each[1], 0)) for tenant, each in tallies.items()]
         if isinstance(question, peer_stores_wire.Clear):
             return await self._clear(group, question)
         if isinstance(question, peer_stores_wire.Idle):
@@ -107,6 +116,28 @@ class PeerStoresService:
         )
         moved = await self._client.moves.step_here(group, step)
         return moved.moved, moved.left, moved.failure
+
+    async def _level(self, group: RaftGroup) -> None:
+        """Whoever is deposed without knowing says nothing. Raises KernelError NOT_LEADER."""
+        try:
+            async with asyncio.timeout(REACHED_SECONDS):
+                await self._store.consensus.awaited.level(group)
+        except TimeoutError:
+            message = f"this node does not hear a majority of group {group}"
+            raise KernelError(Code.NOT_LEADER, message) from None
+
+    def _parts(self, group: RaftGroup, question: peer_stores_wire.Parts) -> list[object]:
+        topics, homes = self._store.replica(group).state.topics, set(question.homes)
+        found: list[object] = []
+        names = 0
+        later = (each for each in topics if each > question.after and home_of(each) in homes)
+        for ident in nsmallest(peer_stores_wire.PAGE_NAMES, later):
+            topic = topics[ident]
+            found.append((ident, topic.tenant, topic.name, list(topic.groups)))
+            names += 1 + len(topic.groups)
+            if names >= peer_stores_wire.PAGE_NAMES:
+                break
+        return found
 
     async def _clear(self, group: RaftGroup, question: peer_stores_wire.Clear) -> dict[int, int]:
         name = question.tenant, question.kind, question.name

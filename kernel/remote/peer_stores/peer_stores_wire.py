@@ -4,6 +4,8 @@ DEFINED  what has changed a definition last?      answer: index
 CLEAR    remove routes to something that is gone  answer: indexes at which look-ups show it
 IDLE     how long has nobody used a topic?        answer: ms
 MOVE     move some messages of a queue            answer: (moved, left, failure)
+PARTS    what is there of topics of other homes?  answer: a page, by id; an empty one ends them
+STORED   how much do its queues hold?             answer: (tenant, messages, bytes) of each
 
 All but MOVE may be asked again: they do no harm twice.
 """
@@ -15,10 +17,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ...common.limits import GROUP_NAME_BYTES_MAX
+from ...common.limits import DATA_GROUPS_MAX, GROUP_NAME_BYTES_MAX
 from ..leader_calls.call_numbers import PEER_STORES, U16, U32, U64, Name
 
-DEFINED, CLEAR, IDLE, MOVE = PEER_STORES[0:4]
+DEFINED, CLEAR, IDLE, MOVE, PARTS, STORED = PEER_STORES[0:6]
+
+PAGE_NAMES = 1_000
+"""A page of PARTS ends with the topic that makes it so many names of topics and consumer groups:
+some 10 ms of a leader that has 100,000 topics."""
 
 
 class Defined(msgspec.Struct, frozen=True, array_like=True):
@@ -57,16 +63,35 @@ class LeaderMove(msgspec.Struct, frozen=True, array_like=True):
     back_to: tuple[Name, ...] | None = None
 
 
-Question = Defined | Clear | Idle | LeaderMove
+class Parts(msgspec.Struct, frozen=True, array_like=True):
+    """PARTS; `peer_stores.TopicPart`."""
+
+    group: U16
+    homes: Annotated[list[U16], Meta(max_length=DATA_GROUPS_MAX)]
+    after: U64
+    """Only topics of higher ids."""
+
+
+class StoredSums(msgspec.Struct, frozen=True, array_like=True):
+    """A STORED asks what a group holds, by tenant."""
+
+    group: U16
+
+
+Question = Defined | Clear | Idle | LeaderMove | Parts | StoredSums
 
 questions: dict[int, msgspec.msgpack.Decoder[Question]] = {
     DEFINED: msgspec.msgpack.Decoder(Defined),
     CLEAR: msgspec.msgpack.Decoder(Clear),
     IDLE: msgspec.msgpack.Decoder(Idle),
     MOVE: msgspec.msgpack.Decoder(LeaderMove),
+    PARTS: msgspec.msgpack.Decoder(Parts),
+    STORED: msgspec.msgpack.Decoder(StoredSums),
 }
 cleared = msgspec.msgpack.Decoder(dict[U16, U64])
 number = msgspec.msgpack.Decoder(U64)
+parts = msgspec.msgpack.Decoder(list[tuple[U64, Name, Name, list[str]]])
+stored = msgspec.msgpack.Decoder(list[tuple[Name, U64, U64]])
 moved = msgspec.msgpack.Decoder(tuple[U32, U64, str | None])
 _encoder = msgspec.msgpack.Encoder()
 

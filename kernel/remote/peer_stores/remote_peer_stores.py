@@ -9,7 +9,7 @@ majority has fdatasynced.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -21,19 +21,22 @@ from ...common.ids import RaftGroup, TopicId
 from ...common.ports import Clock, Random
 from ...in_process.opening import LocalStore
 from ...requests.leader import Identity, Leader
-from ...requests.peer_stores import Gone, Moved, MoveStep
+from ...requests.peer_stores import Gone, Moved, MoveStep, TopicPart
 from ...requests.request_pipeline import RequestPipeline
+from ...store.leading.stored_room import Sums
 from ..definitions.administering import Administering
 from ..leader_calls.call_wire import decode
 from ..leader_calls.leaders import RemoteLeaders
 from . import peer_stores_wire
+from .followed_groups import FollowedGroups
 from .mixed_link import MixedLink
+from .stored_elsewhere import StoredElsewhere
 
 _T = TypeVar("_T")
 
 REACHED_SECONDS = 10.0
-"""A replica that is so long behind has a snapshot to fetch, or a sick disk: what waits for it fails
-with UNAVAILABLE."""
+"""A replica that is so long behind has a snapshot to fetch, or a sick disk; a feed has nobody to
+come from. What waits for it fails with UNAVAILABLE."""
 
 
 class RemotePeerStores:
@@ -46,11 +49,13 @@ class RemotePeerStores:
         loop = asyncio.get_running_loop()
         self._store = local.store
         self._leaders = leaders
+        self._followed = FollowedGroups(local, leaders)
+        self._stored_elsewhere = StoredElsewhere(local, self.stored)
         self.request_pipeline = RequestPipeline(
             MixedLink(local.store, leaders.leader, loop.call_soon), clock, loop
         )
         self.send = self.request_pipeline.send
-        groups, topics = local.store.data_groups, local.client.topology.topics
+        groups, topics = local.store.home_groups, local.client.topology.topics
         self._administering = Administering(
             leaders,
             self.reached,
@@ -74,26 +79,36 @@ class RemotePeerStores:
     # --- How far others are -----------------------------------------------------------------
 
     async def level(self, groups: Iterable[RaftGroup]) -> None:
-        """Apply what these groups have committed by now."""
-        level = self._store.consensus.awaited.level
+        """Show what these groups have committed by now."""
         elsewhere = [each for each in groups if self._store.serving(each) is None]
         try:
             async with asyncio.timeout(REACHED_SECONDS):
-                await asyncio.gather(*map(level, elsewhere))
+                await asyncio.gather(*map(self._level, elsewhere))
         except TimeoutError:
             raise _behind() from None
 
+    async def _level(self, group: RaftGroup) -> None:
+        if self._store.holds(group):
+            await self._store.consensus.awaited.level(group)
+        else:
+            await self._reached(group, await self.defined(group))
+
     async def reached(self, indexes: Mapping[RaftGroup, int]) -> None:
-        """Return once this store has applied so much."""
-        reached = self._store.consensus.awaited.reached
+        """Return once look-ups show so much."""
         known = self._store.groups
         try:
             async with asyncio.timeout(REACHED_SECONDS):
                 for group, index in indexes.items():
                     if group in known:
-                        await reached(group, index)
+                        await self._reached(group, index)
         except TimeoutError:
             raise _behind() from None
+
+    async def _reached(self, group: RaftGroup, index: int) -> None:
+        if not self._store.holds(group):
+            await self._followed.reached({group: index})
+        if self._store.holds(group):  # it may have become so meanwhile
+            await self._store.consensus.awaited.reached(group, index)
 
     async def defined(self, group: RaftGroup) -> int:
         """Index of the last entry that has changed a definition of a group."""
@@ -102,6 +117,26 @@ class RemotePeerStores:
         )
 
     # --- What only a leader can do ----------------------------------------------------------
+
+    async def parts(self, group: RaftGroup, homes: Collection[RaftGroup]) -> Sequence[TopicPart]:
+        """What a group has of topics that are defined in others."""
+        found: list[TopicPart] = []
+        page = None
+        while page is None or page:
+            after = found[-1].id if found else 0
+            question = peer_stores_wire.Parts(group, sorted(homes), after)
+            page = await self._ask(peer_stores_wire.PARTS, question, peer_stores_wire.parts)
+            found += [
+                TopicPart(TopicId(ident), tenant, name, groups)
+                for ident, tenant, name, groups in page
+            ]
+        return found
+
+    async def stored(self, group: RaftGroup) -> Sums:
+        """(messages, bytes) that a group holds, by tenant."""
+        question = peer_stores_wire.StoredSums(group)
+        found = await self._ask(peer_stores_wire.STORED, question, peer_stores_wire.stored)
+        return {tenant: (messages, size) for tenant, messages, size in found}
 
     async def clear(self, group: RaftGroup, gone: Gone) -> Mapping[RaftGroup, int]:
         """Have the routes to something that is gone removed from the routers of a group."""

@@ -103,12 +103,14 @@ class CreditShare:
 class CreditPool:
     """Credit of one consumer."""
 
-    __slots__ = ("is_told", "left", "shares")
+    __slots__ = ("is_told", "left", "more", "shares")
 
     def __init__(self, *, is_told: bool = True) -> None:
         """`is_told`: stores are told what is left of it; for pulls they are not."""
         self.is_told = is_told
         self.left = 0
+        self.more: Sequence[StreamPart] = ()
+        """Parts of the consumer that it has got since, of queues that its topic had not before."""
         self.shares: dict[Channel, CreditShare] = {}
 
     def changes(self) -> list[tuple[Channel, CreditShare, int]]:
@@ -219,6 +221,12 @@ class StreamPart:
 
     def cancel(self) -> None:
         """Stop deliveries; what it holds stays held."""
+        self.end()
+        for each in self.pool.more:
+            each.end()
+
+    def end(self) -> None:
+        """Stop deliveries of this queue."""
         if not self.ended:
             self.ended = True
             self.host.cancelled(self)

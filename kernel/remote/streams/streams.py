@@ -31,10 +31,17 @@ from typing import cast
 
 from ...api.client import Consumer, ConsumerSink, ConsumerSpec, Settlement, SettleSink
 from ...api.filters import setting_of
-from ...api.model import QueueRef, Reason
+from ...api.model import QueueRef, Reason, TopicInfo
 from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
-from ...common.ids import MEMORY_FIRST, TRANSIENT_GROUP, QueueId, RaftGroup, SessionId
+from ...common.ids import (
+    MEMORY_FIRST,
+    TRANSIENT_GROUP,
+    QueueId,
+    RaftGroup,
+    SessionId,
+    topic_of,
+)
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
@@ -110,6 +117,30 @@ class Streams:
         pool = CreditPool()
         parts = [self.attach_part(ref, spec, sink, pool) for ref in spec.topic.queues]
         return parts[0] if len(parts) == 1 else SpreadParts(parts)
+
+    def follow(self, before: TopicInfo, after: TopicInfo) -> None:
+        """A topic has other queues: its consumers get parts of them, and lose those of queues that
+        are gone, in which they hold nothing.
+        """
+        gone = {ref.id for ref in before.queues}.difference(ref.id for ref in after.queues)
+        new = [ref for ref in after.queues if ref not in before.queues]
+        pools: dict[CreditPool, list[StreamPart]] = {}
+        for part in self._parts.values():
+            of_topic = topic_of(part.ref.id) == after.id
+            if of_topic and part.pool.is_told and not (part.ended or part.spec.pull):
+                pools.setdefault(part.pool, []).append(part)
+        for pool, parts in pools.items():
+            known = {part.ref for part in parts}
+            more = [
+                self.attach_part(ref, parts[0].spec, parts[0].sink, pool)
+                for ref in new
+                if ref not in known
+            ]
+            pool.more = (*pool.more, *more)
+            self.credit_changed(pool)
+            for part in parts:
+                if part.ref.id in gone:
+                    part.end()
 
     def attach_part(
         self,

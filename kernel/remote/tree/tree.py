@@ -50,7 +50,7 @@ class TreeProcess(Protocol):
 
     topology: Topology
     streams: Streams
-    groups: list[RaftGroup]
+    home_groups: list[RaftGroup]
 
     @property
     def accepting(self) -> bool:
@@ -85,7 +85,7 @@ class ClusterTree:
         self._waits = ListWaits(leaders)
         self._idle = IdleStreams()
         self._subscribing = Subscribing(
-            process, process.groups, self._routes, proposer, self._consumer
+            process, process.home_groups, self._routes, proposer, self._consumer
         )
         self._mesh: Others | None = None
         self._claiming = Claiming(self._claim_all)

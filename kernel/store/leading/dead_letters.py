@@ -31,6 +31,7 @@ from ...api.origins import INTERNAL, Origins
 from ...broker.group_state.state import OutboxItem
 from ...broker.index.features import COPY, LARGE, U32_MAX, Feature, features_of
 from ...broker.log_commands import commands
+from ...broker.log_commands.resize_commands import SEALED
 from ...common.errors import Code, KernelError
 from ...common.ids import (
     OUTBOX_CLIENT,
@@ -107,13 +108,15 @@ class Outboxes(Protocol):
 class _Outbox:
     """How far the sending of one group's outbox has come."""
 
-    __slots__ = ("is_over", "next", "sending", "waiting", "waiting_count")
+    __slots__ = ("is_over", "next", "refused", "sending", "waiting", "waiting_count")
 
     def __init__(self, first: int) -> None:
         self.next = first
         """Number of the next item to be looked at."""
         self.sending: dict[int, int] = {}
         """Parts on their way of each item, oldest first."""
+        self.refused: set[int] = set()
+        """Of these, the ones that a queue did not take since it is sealed."""
         self.waiting: dict[tuple[str, str], list[int]] = {}
         """(tenant, topic) to the items that wait for it to exist."""
         self.waiting_count = 0
@@ -223,7 +226,8 @@ class DeadLetterSender:
         targets = self._targets(item, key, message) or ()
         topics = tuple(each for each in targets if each.name not in been)
         if topics:
-            time_ms = self._store.replica(topic.queues[0].group).log_time_ms()
+            clocks = (self._store.replica(each.group).log_time_ms() for each in topic.queues)
+            time_ms = max(clocks)  # of some of the groups there may be no replica here
             self._client.publish_dead_letter(
                 topics, _encode_dead_letter(message, item, key, history, time_ms)
             )
@@ -256,7 +260,7 @@ class DeadLetterSender:
         for topic in targets:
             if _in_cycle(topic.name, item, history):
                 continue
-            ref = topic.queues[message.key_hash % len(topic.queues)]
+            ref = topic.queue_of(message.key_hash)
             age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
         outbox.sending[item.number] = len(parts)
@@ -304,8 +308,24 @@ class DeadLetterSender:
                 self._store.call_later(RETRY_MS, partial(self._retry, outbox, replica, number))
             return
         sending[number] -= 1
-        if not sending[number]:
+        if isinstance(placed, list) and SEALED in placed:
+            outbox.refused.add(number)
+        if sending[number]:
+            return
+        if number in outbox.refused:
+            # Its number is answered with the same for ever. Of several targets the others get it
+            # twice: better than one without it.
+            outbox.refused.discard(number)
+            again = partial(self._again_in_time, outbox, replica, number)
+            self._store.call_later(RETRY_MS, again)
+        else:
             self._done(outbox, replica, number)
+
+    def _again_in_time(self, outbox: _Outbox, replica: Replica, number: int) -> None:
+        """The ring of its topic may be known by now."""
+        if not (self._stopped or outbox.is_over):
+            del outbox.sending[number]
+            self._again(replica, number)
 
     def _retry(self, outbox: _Outbox, replica: Replica, number: int) -> None:
         """Send an item once more."""

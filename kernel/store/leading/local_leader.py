@@ -137,7 +137,7 @@ class LocalLeader:
             if not part.runs and not part.retained:
                 self._host.call_later(0, partial(done, ([], *listed)))
                 return
-        if replica.limits.topics:
+        if replica.limits.topics or self._host.topic_room.stored.is_any:
             batch = Limited(part)
             done = self._host.topic_room.limit(replica, identity, batch, done)
             if batch.is_empty and not (batch.has_dead_letters and identity[0]):
@@ -204,6 +204,10 @@ class LocalLeader:
             self._host.call_later(0, partial(done, ([0],)))
             return
         size = sum(map(len, parts))
+        full = self._host.topic_room.stored.refusal(replica.state, state.topic, size)
+        if full is not None:
+            self._host.call_later(0, partial(done, (full,)))
+            return
         if self._host.half_room is not None:
             refusal = self._host.half_room.refusal(state.topic, size)
             if refusal is not None:

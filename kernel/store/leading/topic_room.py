@@ -25,10 +25,12 @@ from ...api.model import DEFAULT_GROUP, Overflow, TopicInfo
 from ...broker.group_state.state import TopicState
 from ...broker.index.features import CUT
 from ...common.errors import Code, KernelError
-from ...common.ids import OUTBOX_CLIENT, OUTBOX_EPOCH, QueueId, RaftGroup, TopicId
+from ...common.ids import OUTBOX_CLIENT, OUTBOX_EPOCH, QueueId, RaftGroup, TopicId, topic_of
 from ...requests.leader import Done, Identity
 from ...requests.publish_part import Part
 from ..replicas.replica import Replica
+from .stored_room import StoredRoom, too_much
+from .stored_room import Taken as StoredTaken
 
 DECIDED: Identity = (0, OUTBOX_EPOCH, 0)
 """Of a batch without an identity for which there is room, as somebody has made sure."""
@@ -104,11 +106,15 @@ class Limited:
 class _Decision:
     """What became of one batch, until it is applied."""
 
-    __slots__ = ("kept", "taken")
+    __slots__ = ("full", "kept", "stored", "taken")
 
     def __init__(self) -> None:
         self.kept: dict[int, int] = {}
+        self.full: set[int] = set()
+        """Runs that a limit of what may be stored has cut, by position: to store their messages as
+        dead letters would exceed it as well."""
         self.taken: Taken = {}
+        self.stored: StoredTaken = {}
 
 
 class TopicRoom:
@@ -123,6 +129,8 @@ class TopicRoom:
         """Takes what a topic has refused whose policy says so."""
         self.refused = 0
         """Messages refused since this process began."""
+        self.stored = StoredRoom()
+        """What tenants and topics may store at all."""
 
     def limit(self, replica: Replica, identity: Identity, batch: Limited, done: Done) -> Done:
         """Refuse what there is no room for, and take the place of the rest until it is applied; who
@@ -145,19 +153,35 @@ class TopicRoom:
         self._decide(replica, part, decision, Slots(part))
         for position in decision.kept:
             self._give_up(decision)
-            topic = replica.limits.topics[QueueId(part.runs[position][0])]
+            topic = replica.state.topics[topic_of(QueueId(part.runs[position][0]))]
+            if position in decision.full:
+                raise too_much(topic)
             raise KernelError(Code.REJECTED, f"topic {topic.name} is full")
         return partial(self._arrived, decision, done)
 
     def _decide(self, replica: Replica, part: Part, decision: _Decision, slots: Slots) -> None:
         for position, run in enumerate(part.runs):
             topic, count = replica.limits.topics.get(QueueId(run[0])), run[2]
-            if topic is None:
-                continue
-            kept = self._room_for(topic, decision, run, slots)
+            kept = count if topic is None else self._room_for(topic, decision, run, slots)
+            if self.stored.is_any and kept:
+                fits = self._stored(replica, part, decision, run, kept)
+                if fits < kept:
+                    kept = fits
+                    decision.full.add(position)
             if kept < count:
                 decision.kept[position] = kept
                 self.refused += count - kept
+                replica.counts.refuse(QueueId(run[0]), count - kept)
+
+    def _stored(
+        self, replica: Replica, part: Part, decision: _Decision, run: Sequence[int], count: int
+    ) -> int:
+        """How many messages of a run its tenant and its topic may store."""
+        topic = replica.state.topics.get(topic_of(QueueId(run[0])))
+        if topic is None:  # it was deleted: nothing will be stored
+            return count
+        lengths = part.lengths[run[1] : run[1] + count]
+        return self.stored.admit(replica.state, topic, lengths, decision.stored)
 
     def _dead_letter(
         self, replica: Replica, batch: Limited, decision: _Decision, slots: Slots
@@ -165,7 +189,9 @@ class TopicRoom:
         """Dead-letter what has been refused, where the policy says so."""
         for position, kept in decision.kept.items():
             queue, first, count = batch.part.runs[position][:3]
-            topic = replica.limits.topics[QueueId(queue)]
+            topic = replica.limits.topics.get(QueueId(queue))
+            if topic is None or position in decision.full:
+                continue
             if topic.options.overflow is not Overflow.REJECT_DEAD_LETTER or not self.dead_letter:
                 continue
             batch.has_dead_letters = True
@@ -218,6 +244,7 @@ class TopicRoom:
     def _give_up(self, decision: _Decision) -> None:
         for ident, (messages, size) in decision.taken.items():
             _count(self._coming, ident, -messages, -size)
+        self.stored.give_up(decision.stored)
 
 
 def _count(taken: Taken, topic: TopicId, messages: int, size: int) -> None:

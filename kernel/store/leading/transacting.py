@@ -71,7 +71,9 @@ class Plan:
     __slots__ = ("_changes", "_settled")
 
     def __init__(self, replica: Replica, what: Together) -> None:
-        """Raises KernelError NOT_LEADER, NOT_FOUND, LEASE_LOST."""
+        """Raises KernelError NOT_LEADER, NOT_FOUND, LEASE_LOST; BUSY: a queue is sealed."""
+        if any(replica.takes_nothing(QueueId(run[0])) for run in what.part.runs):
+            raise KernelError(Code.BUSY, "a topic of the transaction is being resized")
         self._settled: list[Settling] = []
         for each in what.settlements:
             self._settle(each)

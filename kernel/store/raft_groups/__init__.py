@@ -6,6 +6,7 @@
 - `quiescence`: groups in which nothing happens cost nothing
 - `ticker`, `wall_clocks`: Raft's time; the wall clock of a majority
 - `healing`: groups that lost synced data come back from those who have it
+- `leaving`: the word that a store is no member of a group any more
 - `awaited`: waits until an index is applied
 - `vanished`: what a snapshot of another store does away with
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -52,6 +52,7 @@ from ..snapshots.transfer import PATIENCE_MS, Received, SnapshotReceiver
 from .awaited import Awaited
 from .group_log import RECENT_BYTES_MAX, GroupLog
 from .healing import Healing
+from .leaving import LeaveGroup
 from .member import Member
 from .peers import Peers
 from .quiescence import Quiescence
@@ -88,6 +89,8 @@ class Origin:
     """Per group that has a snapshot its members there: they may be others by now."""
     damaged: Mapping[RaftGroup, str]
     """Groups of which nothing here counts, and why."""
+    left: Collection[RaftGroup]
+    """Those of them that this store has left."""
     born_alone: bool
     """Its groups began with one member."""
 
@@ -167,17 +170,29 @@ class Consensus:
         can heal it. Set by housekeeping."""
         self.checkpoint_wanted: Callable[[], None] = lambda: None
         """Has a checkpoint made before it is due. Set by housekeeping."""
+        self.membership_watchers: list[Callable[[], None]] = []
+        """Each is called when `holds` of a group may be another."""
         self.quiescence = Quiescence(node, peers, self._stirred)
         self.members = {group: self._member(group) for group in origin.states}
         self.awaited = Awaited(node, clock.wall_ms(), self.ask_index, self._applied_index)
         """Who waits for a group to have come so far."""
-        self.healing = Healing(node, origin.damaged, clock, peers, self)
+        self.healing = Healing(node, origin.damaged, origin.left, clock, peers, self)
 
     def _applied_index(self, group: RaftGroup) -> int:
         return self.members[group].state.applied
 
     def _member(self, group: RaftGroup) -> Member:
         state = self._origin.states[group]
+        configurations = self._origin.configurations.get(group, ())
+        log, core = self._log_and_core(state, configurations)
+        replica = self._replica(state)
+        return Member(core, log, replica, LocalLeader(replica, self._host))
+
+    def _log_and_core(
+        self, state: GroupState, configurations: Sequence[int] = ()
+    ) -> tuple[GroupLog, RaftCore]:
+        """As the journal and the state are now."""
+        group = state.group
         index, term, name = self._journal.snapshot_of(group)
         membership = state.membership or Membership((self.node,))
         log = GroupLog(
@@ -199,10 +214,9 @@ class Consensus:
             membership,
             state.applied,
             self._jitter,
-            self._origin.configurations.get(group, ()),
+            configurations,
         )
-        replica = self._replica(state)
-        return Member(core, log, replica, LocalLeader(replica, self._host))
+        return log, core
 
     def _replica(self, state: GroupState) -> Replica:
         clock = LogClock(self._clock, state.time_ms)
@@ -294,12 +308,47 @@ class Consensus:
         member.core.install(snapshot)
         tell_vanished(self._relay, old, replica)
         self._relay.replaced(replica)
+        self._tell_membership()
         self.healing.installed(group)
         answer = RaftMessage(APPEND_ANSWER, self.node, received.sender, member.core.term)
         answer.index = snapshot.index
         self._peers.send(group, answer)
         self.take(member)
         self._host.write_soon()
+
+    def begin_to_leave(self, word: LeaveGroup) -> None:
+        """Have nothing happen to a group of which this node is no member any more, until `leave`.
+        Raises KernelError: NOT_LEADER, if this node leads it; BUSY: a snapshot is on its way; and
+        as `LeaveGroup.check`.
+        """
+        group = word.group
+        member = self.members[group]
+        word.check(member.core.log, self._understands)
+        if member.core.role == LEADER:
+            raise KernelError(Code.NOT_LEADER, "this node leads the group")
+        receives = self.receiver is not None and self.receiver.is_receiving(group)
+        if group in self._sealed or receives or not self.healing.may_leave(group):
+            raise KernelError(Code.BUSY, "the group's log is being replaced")
+        if member in self.quiescence.quiescent:
+            self.quiescence.wake(member)
+        self._sealed.add(group)
+
+    def leave(self, group: RaftGroup) -> None:
+        """The checkpoint says that nothing of a group counts here any more: it is as if this node
+        had never been a member, but for its term and vote; and it is silent until it has a snapshot
+        by which it is a member again.
+        """
+        member = self.members[group]
+        state = GroupState(group)
+        state.membership = Membership()
+        member.log, member.core = self._log_and_core(state)
+        self.healing.left_group(group)
+        self._tell_membership()  # look-ups go on with what the old state defined
+        replica = self._replica(state)
+        member.replace(replica, LocalLeader(replica, self._host))
+        self._sealed.discard(group)
+        self.members_changed()
+        self.leaders_changed()
 
     def change_members(self, group: RaftGroup, change: ConfigurationChange) -> None:
         """Propose a change of a group's members; it is in force once applied. Raises KernelError
@@ -426,7 +475,7 @@ class Consensus:
         if ready.committed:
             self._apply(member, ready)
         for wanted in ready.reads_wanted:
-            loaded = partial(self._loaded, member, wanted)
+            loaded = partial(self._loaded, member, member.core, wanted)
             self._host.fetch(member.group, wanted.low, loaded, log=True)
 
     def _apply(self, member: Member, ready: Ready) -> None:
@@ -473,8 +522,10 @@ class Consensus:
         self.take(member)
         self._host.write_soon()
 
-    def _loaded(self, member: Member, wanted: ReadWanted) -> None:
-        member.core.loaded(wanted)
+    def _loaded(self, member: Member, core: RaftCore, wanted: ReadWanted) -> None:
+        if core is not member.core:
+            return  # the group was left meanwhile
+        core.loaded(wanted)
         if member.core.has_ready():
             self.take(member)
             self._host.write_soon()
@@ -518,8 +569,18 @@ class Consensus:
             member.log.keeps_recent = not single
             alone = alone and single
             if single:
+                member.log.forget_recent()  # what is not kept up is not a part of the log
                 member.replica.leased_until_ms = math.inf
         self._host.time_passes(wanted=not alone)
+        self._tell_membership()
+
+    def _tell_membership(self) -> None:
+        for tell in self.membership_watchers:
+            tell()
+
+    def holds(self, group: RaftGroup) -> bool:
+        """Whether this node is a member of a group, a learner perhaps, with a state that counts."""
+        return self.members[group].core.tracker.own is not None
 
     def is_alone(self, member: Member) -> bool:
         """Whether its group has no other voter."""

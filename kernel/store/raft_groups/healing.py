@@ -9,6 +9,10 @@
     healed   it has applied that step; the next checkpoint no longer calls the group damaged. Who
              restarts before that begins anew
 
+A group that this store has left goes the same way once it is made a member again: as a learner, by
+a snapshot, never from what it had. Until then nobody leads it as far as is known here, so that it
+pleads with nobody. Whether it is to vote is for others to say (`cluster.membership_steps`).
+
 Why no vote is given twice: an entry makes it a learner, committed by a majority without it. Who
 campaigns with a shorter log is refused by one of that majority, so that whatever vote was forgotten
 here elects nobody; and what the snapshot holds includes that entry, so that this node is no help to
@@ -34,7 +38,7 @@ from ...raft.members.configuration import (
     Change,
     ConfigurationChange,
 )
-from ...raft.members.progress import REPLICATE
+from ...raft.members.progress import REPLICATE, Progress
 from ...raft.messages import (
     APPEND,
     HEARTBEAT,
@@ -59,6 +63,17 @@ LEVEL_ENTRIES = 256
 
 _OF_LEADERS = frozenset((APPEND, HEARTBEAT, SNAPSHOT))
 _OF_PRE_VOTES = frozenset((PREVOTE, PREVOTE_ANSWER))
+
+
+def may_vote(progress: Progress, last_index: int) -> bool:
+    """Whether a learner may be made a voter: it is level but for a few entries, and has the one
+    that made it a learner. Without that, an old word that it is no member could have it leave.
+    """
+    return (
+        progress.state == REPLICATE
+        and progress.match >= progress.joined
+        and last_index - progress.match <= LEVEL_ENTRIES
+    )
 
 
 class Groups(Protocol):
@@ -97,8 +112,15 @@ class Healing:
     """Both sides: of a store that has lost something, and of a leader that is pleaded with."""
 
     def __init__(
-        self, node: int, damaged: Iterable[RaftGroup], clock: Clock, ask: Ask, groups: Groups
+        self,
+        node: int,
+        damaged: Iterable[RaftGroup],
+        left: Iterable[RaftGroup],
+        clock: Clock,
+        ask: Ask,
+        groups: Groups,
     ) -> None:
+        """`left`: those of the damaged groups that have lost nothing."""
         self._node = node
         self._clock = clock
         self._ask = ask
@@ -108,11 +130,33 @@ class Healing:
         """Damaged groups that are not healed."""
         self.silent = set(self.patients)
         """Those whose messages are for nobody."""
+        self.left = set(left)
         self._since: dict[tuple[RaftGroup, int], tuple[int, int]] = {}
         """By group and node: the term in which it was found to be a learner that lost its data, and
         the end of the log then. A snapshot from before may know it as a voter."""
         self.checkpoint_wanted: Callable[[], None] = lambda: None
         """Called for a checkpoint before it is due; set by housekeeping."""
+
+    @property
+    def lost(self) -> list[RaftGroup]:
+        """Groups that have lost something here."""
+        return sorted(self.patients.keys() - self.left)
+
+    def may_leave(self, group: RaftGroup) -> bool:
+        """Whether no plea for a group is under way, which could bring it back; of what is silent
+        none is made before a leader is heard of again.
+        """
+        patient = self.patients.get(group)
+        if patient is None or patient.task is not None:
+            return patient is None
+        patient.leader = 0
+        return True
+
+    def left_group(self, group: RaftGroup) -> None:
+        """Nothing of a group counts here any more, and others have it."""
+        self.patients[group] = _Patient(self._clock.monotonic_ms())
+        self.silent.add(group)
+        self.left.add(group)
 
     def stop(self) -> None:
         """Plead no more."""
@@ -139,6 +183,8 @@ class Healing:
         for group, patient in self.patients.items():
             if now < patient.due_ms or patient.task is not None or receiver is None:
                 continue
+            if group in self.left and not patient.silent:
+                continue  # whether it is to vote is for others to say
             core = self._groups.members[group].core
             leader = patient.leader if patient.silent else core.leader
             if leader in (0, self._node) or receiver.is_receiving(group):
@@ -151,6 +197,8 @@ class Healing:
         try:
             answer = await plead(self._ask, leader, Plea(group, self._node, patient.silent))
         except KernelError:
+            if group in self.left:
+                patient.leader = 0  # it may be no member: then it hears of none
             return  # it leads no more, or is gone: the next one is heard of
         finally:
             patient.task = None
@@ -188,6 +236,7 @@ class Healing:
             if group not in self.silent and self._node in members.voters:
                 del self.patients[group]
                 self._groups.healed(group)
+                self.left.discard(group)
                 self.checkpoint_wanted()
 
     # --- The leader -------------------------------------------------------------------------
@@ -209,10 +258,7 @@ class Healing:
             pass  # a change of members is under way
         elif plea.lost:
             snapshot = self._begin_anew(member, plea.node)
-        elif plea.node in members.learners and (
-            progress.state == REPLICATE
-            and member.core.log.last_index - progress.match <= LEVEL_ENTRIES
-        ):
+        elif plea.node in members.learners and may_vote(progress, member.core.log.last_index):
             self._propose(group, ADD_VOTER, plea.node)
         return PleaPart(member.core.term, snapshot)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...broker.group_state.state import GroupState
 from ...broker.snapshots.snapshot import load
+from ...common.feature_levels import LATEST
 from ...common.ids import RaftGroup
 from ...common.ports import Disk
 from ...log.errors import JournalDamaged
@@ -21,14 +22,18 @@ from ..snapshots.snapshot_file import SnapshotDamaged, read
 class Snapshots:
     """The states in the snapshots that a checkpoint names."""
 
-    def __init__(self, disk: Disk, checkpoint: Checkpoint | None) -> None:
+    def __init__(
+        self, disk: Disk, checkpoint: Checkpoint | None, understands: int = LATEST
+    ) -> None:
+        """`understands`: the level up to which this build does (`feature_levels`)."""
+        self.understands = understands
         self.names: dict[RaftGroup, str] = {}
         self.states: dict[RaftGroup, GroupState] = {}
         self.unreadable: dict[int, str] = {}
         for number, mark in (checkpoint.groups if checkpoint else {}).items():
             if mark.snapshot:
                 try:
-                    self.states[RaftGroup(number)] = load(read(disk, mark.snapshot))
+                    self.states[RaftGroup(number)] = load(read(disk, mark.snapshot), understands)
                     self.names[RaftGroup(number)] = mark.snapshot
                 except SnapshotDamaged as error:
                     self.unreadable[number] = str(error)
@@ -84,12 +89,15 @@ def recover_journal(
 
 
 def check(others: Others | None, damaged: Mapping[int, str], checkpoint: Checkpoint | None) -> None:
-    """JournalDamaged if nobody else has what was lost. What was found so before still is."""
+    """JournalDamaged if nobody else has what was lost. What was found so before still is, and what
+    was left is not lost.
+    """
     known = checkpoint.damaged if checkpoint else frozenset()
+    left = checkpoint.left if checkpoint else frozenset()
     lost = {
         group: why
         for group, why in damaged.items()
-        if others is None or (group not in known and not others.have(group))
+        if group not in left and (others is None or (group not in known and not others.have(group)))
     }
     if lost:
         raise JournalDamaged(lost)

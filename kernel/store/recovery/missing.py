@@ -107,7 +107,8 @@ class Missing:
         names = self._snapshots.names
         groups = {RaftGroup(group) for group, _index in suspects}
         states: dict[RaftGroup, GroupState] = {
-            group: load(read(self._disk, names[group])) for group in sorted(groups)
+            group: load(read(self._disk, names[group]), self._snapshots.understands)
+            for group in sorted(groups)
         }
         commits = {group: scan.groups[group].hard_state.commit for group in states}
         counted = _Counted(suspects)

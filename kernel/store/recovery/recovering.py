@@ -11,7 +11,8 @@ message stands in is gone. If it has other voters, nothing of it counts any more
 `Recovered.damaged`, and in the checkpoint on disk before anything else is changed: the store heals
 it (`healing`). Else nobody has the data. Entries below the checkpoint that do not read are named in
 `Recovered.lost`, to be given up (`unreadable`); of anything else the store refuses to start, unless
-it is told to `repair`: then it goes on with what there is.
+it is told to `repair`: then it goes on with what there is. A group that the store has left is void
+as a damaged one is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from ...broker.group_state.state import GroupState
 from ...common.feature_levels import LATEST
-from ...common.ids import METADATA_GROUP, RaftGroup
+from ...common.ids import ADDED_FIRST, METADATA_GROUP, RaftGroup
 from ...common.ports import Disk, Random
 from ...log.format.checkpoint import Checkpoint
 from ...log.format.files import JOURNAL_DIRECTORY, ROOT_DIRECTORY
@@ -55,6 +56,8 @@ class Recovered:
     """Whether the last run ended in order."""
     damaged: Mapping[RaftGroup, str]
     """Groups of which nothing here counts, and why: others have it."""
+    left: Collection[RaftGroup]
+    """Those of them that were left, and have lost nothing."""
     lost: Mapping[RaftGroup, Sequence[int]]
     """Entries that messages stand in and that are gone, and nobody has them: to be given up."""
 
@@ -81,7 +84,7 @@ def recover(
     _sync_names(disk, random)
     checkpoint = Checkpoint.read(disk, understands)
     first = None if members is None else Membership(tuple(sorted(members)))
-    snapshots = Snapshots(disk, checkpoint)
+    snapshots = Snapshots(disk, checkpoint, understands)
     others = Others(node, first, snapshots.states) if heals else None
     check(others, snapshots.unreadable, checkpoint)  # before anything on the disk is changed
     if repair:
@@ -98,11 +101,9 @@ def recover(
     if recovered.unreadable:
         damaged.update(missing.shared)
     if repair:
-        for number in damaged:
-            journal.healed(number)
-        damaged = {}
+        damaged = _give_up(journal, damaged)
     on_disk = {*recovered.last, *recovered.checkpoint.groups}
-    numbers = range(max({data_groups, *on_disk}) + 1)
+    numbers = _group_numbers(data_groups, on_disk)
     if recovered.damaged_all and not repair:
         damaged.update(dict.fromkeys(set(numbers) - on_disk, recovered.damaged_all))
     check(others, damaged, checkpoint)
@@ -123,19 +124,38 @@ def recover(
         replay.take(RaftGroup(group_number), index, term, body)
     journal.finish_recovery(replay.feature_level)
     admit(journal)
-    record = states[METADATA_GROUP].records.get(DATA_GROUPS_RECORD)
-    if record is not None:  # the number the store began with; more could be empty groups only
-        states = {group: each for group, each in states.items() if group <= int(record[1])}
     return Recovered(
         journal,
-        states,
+        _those_of_the_cluster(states),
         replay.configurations,
         snapshot_members,
         replay.applied,
         recovered.clean,
         {RaftGroup(number): why for number, why in damaged.items()},
+        [RaftGroup(number) for number in journal.left],
         missing.lost,
     )
+
+
+def _group_numbers(data_groups: int, on_disk: Collection[int]) -> list[int]:
+    """Those that the cluster began with, without gaps, and those on the disk that were added."""
+    added = sorted(each for each in on_disk if each >= ADDED_FIRST)
+    founding = max(each for each in (data_groups, *on_disk) if each < ADDED_FIRST)
+    return [*range(founding + 1), *added]
+
+
+def _those_of_the_cluster(states: Mapping[RaftGroup, GroupState]) -> dict[RaftGroup, GroupState]:
+    """Without groups above the number that the store began with: they could be empty ones only."""
+    record = states[METADATA_GROUP].records.get(DATA_GROUPS_RECORD)
+    count = int(record[1]) if record is not None else ADDED_FIRST
+    return {group: each for group, each in states.items() if group <= count or group >= ADDED_FIRST}
+
+
+def _give_up(journal: Journal, damaged: Mapping[int, str]) -> dict[int, str]:
+    """Go on without what is lost. What is left of `damaged`: groups that the store has left."""
+    for number in damaged.keys() - journal.left:
+        journal.healed(number)
+    return {number: why for number, why in damaged.items() if number in journal.left}
 
 
 def _new_states(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...api.model import Route, TopicInfo
+from ...api.model import Reason, Route, TopicInfo
 from ...broker.group_state.state import GroupState, QueueState, RouterState, TopicState
 from ...broker.group_state.tree_state import TreeEvent
 from ...broker.machine import Machine
@@ -34,6 +34,11 @@ class Silent(Observer):
     def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Ignored: nobody consumes, and nobody listens, during a replay."""
 
+    def given_up(
+        self, queue: QueueState, group: str, reason: Reason, messages: int, *, dead_lettered: bool
+    ) -> None:
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
+
     def marked(self, queue: QueueState, group: str) -> None:
         """Ignored: nobody consumes, and nobody listens, during a replay."""
 
@@ -47,6 +52,9 @@ class Silent(Observer):
         """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def queues_changed(self, topic: TopicState) -> None:
+        """Ignored: nobody consumes, and nobody listens, during a replay."""
+
+    def drained(self, queue: QueueState, group: str) -> None:
         """Ignored: nobody consumes, and nobody listens, during a replay."""
 
     def queues_removed(self, queues: Sequence[QueueState]) -> None:

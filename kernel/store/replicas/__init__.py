@@ -6,5 +6,6 @@
 - `log_clock`: the time that a leader stamps on entries
 - `noted_leases`: for whom leases in the log are
 - `idle_dispatchers`, `idle_lists`: what nobody consumes from, and who waits for it
+- `gates`: successors of sealed queues, which wait for these
 - `retention`: retention; `sweeper`: keeps indexes short
 """

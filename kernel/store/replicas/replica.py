@@ -14,18 +14,21 @@ from ...api.model import Reason, Route, TopicInfo
 from ...api.origins import Origins
 from ...broker.delivery.claims import await_claims, claims_over
 from ...broker.delivery.dispatcher import NO_LEASE, Dispatcher
+from ...broker.delivery.group_counts import CountsOfGroups, GroupCounts
 from ...broker.group_state.length_limits import Limits
 from ...broker.group_state.state import GroupState, QueueState, RouterState, TopicState
-from ...broker.group_state.tree_state import TreeEvent
+from ...broker.group_state.tree_state import TreeEvent, WillsGrew
 from ...broker.log_commands import commands
+from ...broker.log_commands.resize_commands import Drained, Seal
 from ...broker.machine import Machine
 from ...broker.observer import Observer, Retention
 from ...common.errors import Code, KernelError
 from ...common.feature_levels import LATEST
-from ...common.ids import QueueId, topic_of
+from ...common.ids import QueueId, queue_id, topic_of
 from ...common.limits import MARK_RENEW, SETTLE_COUNT
 from ...log.format.entry import NOTHING_OPENED
 from ...requests.leader import Identity
+from .gates import Gates
 from .host import ReplicaHost
 from .idle_dispatchers import FORGOTTEN, IdleDispatchers, may_forget
 from .idle_lists import IdleLists
@@ -51,6 +54,9 @@ class Replica(Observer):
     ) -> None:
         self.group = state.group
         self.state = state
+        self.defined = int(state.applied)
+        """Index of the last entry that has changed a definition, as far as it is known: who is told
+        of definitions alone comes so far."""
         self.machine = Machine(state, retention, self, understands)
         self.open = OpenEntry()
         self.leading = False
@@ -59,6 +65,8 @@ class Replica(Observer):
         self.serving = False
         """It leads, and what was handed out before its term has been taken back: only then may
         anybody look at what is ready, or messages would be ready twice."""
+        self.times_served = 0
+        """How often it has become `serving`."""
         self.awaits_claims = False
         """What the last leader's consumers hold may still be claimed: queues of which they may hold
         anything hand out nothing until `claims_over`."""
@@ -80,21 +88,29 @@ class Replica(Observer):
         self._released: list[tuple[Dispatcher, list[int]]] = []
         self._settled: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._pump: dict[Dispatcher, None] = {}
+        self._sealing: set[QueueId] = set()
+        """Queues whose SEAL is on its way into the log, or was in this term."""
         self.idle_lists = IdleLists()
         self._holds_lease = True
         self.leased_until_ms = math.inf
         """By the monotonic clock, set with each tick: a process that was held up hands nothing out
         before it knows how long. Infinite: there is no other voter."""
+        self.counts = CountsOfGroups(self._is_dispatched, self._tenant_of)
         self._idle = IdleDispatchers()
         self._rest()
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
+
+    def takes_nothing(self, queue: QueueId) -> bool:
+        """Whether a queue is sealed where what is asked for now will stand in the log."""
+        return queue in self._sealing or queue in self.state.sealed
 
     # --- Leading ----------------------------------------------------------------------------
 
     def lead(self, *, alone: bool) -> bool:
         """An election was won. False: wait for `stamps` (see `LogClock.start_at`)."""
         self.leading = True
+        self._sealing.clear()
         self.may_stamp = self.clock.start_at(self.state.time_ms, alone=alone)
         return self.may_stamp
 
@@ -151,6 +167,7 @@ class Replica(Observer):
         self.sweeper = Sweeper(self.state.queues.get, self._propose_sweep)
         self.limits = Limits()
         self.noted: Sequence[NotedLease] = ()
+        self.gates = Gates(self.state, self.clock.now_ms, self._has_ready, self._propose_drained)
 
     # --- Proposing --------------------------------------------------------------------------
 
@@ -203,6 +220,8 @@ class Replica(Observer):
         pump, self._pump = self._pump, {}
         for dispatcher in pump:
             dispatcher.pump()
+        if self.gates.is_busy:
+            self.gates.look()
         self._entry_index, self._entry = 0, None
         self.newest = NOTHING_OPENED
         self._moved()
@@ -246,7 +265,20 @@ class Replica(Observer):
         self._dispatchers[ident, group] = found
         self._by_queue.setdefault(ident, []).append(found)
         self._idle.note(found)
+        if self.state.resized:
+            self.gates.begun(found)
         return found
+
+    def _is_dispatched(self, key: tuple[QueueId, str]) -> bool:
+        return key in self._dispatchers
+
+    def _tenant_of(self, queue: QueueId) -> str | None:
+        topic = self.state.topics.get(topic_of(queue))
+        return None if topic is None else topic.tenant
+
+    def known_dispatcher(self, queue: QueueId, group: str) -> Dispatcher | None:
+        """Dispatcher of a queue's group, if anybody has asked for it."""
+        return self._dispatchers.get((queue, group))
 
     def dispatchers_of(self, queue: QueueId) -> Sequence[Dispatcher]:
         """Dispatchers of a queue's groups, as far as anybody has asked for them."""
@@ -261,6 +293,7 @@ class Replica(Observer):
         """Begin to look after messages that need it without consumers: the term is on its way."""
         self.clock.reach(self.state.time_ms)
         self.serving = True
+        self.times_served += 1
         self.awaits_claims = self._host.awaits_claims
         queues = self.state.queues
         for queue in queues.live.values():
@@ -318,6 +351,8 @@ class Replica(Observer):
         """Forget dispatchers that nobody consumes from, once what they settled is applied. Asked
         each second.
         """
+        if self.gates.is_busy:
+            self.gates.look_at_all()
         if idle := self._idle.look():
             self.when_applied(lambda _: self._forget(idle))
 
@@ -332,6 +367,7 @@ class Replica(Observer):
                 continue
             del self._dispatchers[key]
             each.end(FORGOTTEN)
+            self.gates.ended(each)
             shrunk.setdefault(each.queue.id, set()).add(each)
         for ident, gone in shrunk.items():
             dispatchers = self._by_queue[ident]
@@ -346,6 +382,10 @@ class Replica(Observer):
     def origins(self) -> Origins:
         """Readers of native blocks."""
         return self._host.origins
+
+    def counts_of(self, queue: QueueId, group: str) -> GroupCounts:
+        """Where it is counted what a group is handed."""
+        return self.counts.of(queue, group)
 
     def entry(self, index: int) -> bytes | None:
         """A log entry, if it is in memory (hot: the queues of one turn mostly ask for the same)."""
@@ -448,6 +488,9 @@ class Replica(Observer):
         done: Completion | None,
     ) -> None:
         """Put several into the open entry, as one batch."""
+        for each in changes:
+            if isinstance(each, Seal):
+                self._sealing.update(queue_id(each.topic, number) for number in each.queues)
         self.open.add_controls(changes, identity, done)
         self._host.dirty(self, urgent=True)
 
@@ -461,6 +504,12 @@ class Replica(Observer):
 
     def _propose_trim(self, command: commands.Trim, done: Completion) -> None:
         self.propose(command, (0, 0, 0), done)
+
+    def _propose_drained(self, command: Drained, done: Completion) -> None:
+        self.propose(command, (0, 0, 0), done)
+
+    def _has_ready(self, queue: QueueId, group: str) -> bool:
+        return not self.serving or self.dispatcher(queue, group).ready_count > 0
 
     def _propose_sweep(self, command: commands.Sweep, done: Callable[[], None]) -> None:
         self.propose(command, (0, 0, 0), lambda _result: self.tell_when_moved(done))
@@ -501,15 +550,28 @@ class Replica(Observer):
 
     def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
         """Timed leases changed."""
+        if self.gates.is_busy:
+            self.gates.settled(queue.id, group, [each for each, until in ended if until < 0])
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             self._changed.append((dispatcher, ended))
 
     def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Messages of an ordered group are done with: their keys may be free."""
+        if self.gates.is_busy:
+            for first, count in ranges:
+                self.gates.settled(queue.id, group, range(first, first + count))
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             self._settled.append((dispatcher, ranges))
+
+    def given_up(
+        self, queue: QueueState, group: str, reason: Reason, messages: int, *, dead_lettered: bool
+    ) -> None:
+        """Messages left a group unacked."""
+        if self.leading and messages:
+            counts = self.counts.of(queue.id, group)
+            counts.given_up(reason, messages, dead_lettered=dead_lettered)
 
     def marked(self, queue: QueueState, group: str) -> None:
         """The dispatch mark moved ahead."""
@@ -519,6 +581,8 @@ class Replica(Observer):
 
     def purged(self, queue: QueueState, group: str) -> None:
         """Everything ready was dropped."""
+        if self.gates.is_busy:
+            self.gates.purged(queue, group)
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             dispatcher.purged()
@@ -530,6 +594,7 @@ class Replica(Observer):
 
     def group_removed(self, queue: QueueState, group: str) -> None:
         """A group is gone from a queue: end its consumers."""
+        self.counts.drop(queue.topic.tenant, queue.id, (group,))
         gone = KernelError(Code.NOT_FOUND, f"group {group} was removed")
         self._end_dispatcher(queue, group, gone)
 
@@ -538,6 +603,7 @@ class Replica(Observer):
         if dispatcher is not None:
             self._idle.remove(dispatcher)
             self._by_queue[queue.id].remove(dispatcher)
+            self.gates.ended(dispatcher)
             dispatcher.end(error)
 
     def queues_changed(self, topic: TopicState) -> None:
@@ -551,8 +617,13 @@ class Replica(Observer):
                 self._appended[ref.id] = self._by_queue[ref.id]
                 self._pump[dispatcher] = None
 
+    def drained(self, queue: QueueState, group: str) -> None:
+        """A successor waits for one less."""
+        self.gates.drained(queue.id, group)
+
     def queues_removed(self, queues: Sequence[QueueState]) -> None:
         """Queues are gone: end their consumers."""
+        self.counts.queues_removed(queues)
         for queue in queues:
             self.trimmer.forget(queue.id)
             self.limits.forget(queue.id)
@@ -562,19 +633,23 @@ class Replica(Observer):
             for dispatcher in self._by_queue.pop(queue.id, ()):
                 del self._dispatchers[queue.id, dispatcher.group]
                 self._idle.remove(dispatcher)
+                self.gates.ended(dispatcher)
                 name = queue.topic.name
                 dispatcher.end(KernelError(Code.NOT_FOUND, f"topic {name} was deleted"))
 
     def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
         """A definition changed."""
+        self.defined = self.state.applied
         self._relay.topic_changed(topic, removed=removed)
 
     def router_changed(self, router: RouterState, *, removed: bool) -> None:
         """A router changed."""
+        self.defined = self.state.applied
         self._relay.router_changed(router, self.group, removed=removed)
 
     def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
         """A route came or went."""
+        self.defined = self.state.applied
         self._relay.route_changed(router, route, removed=removed)
 
     def outbox_grew(self) -> None:
@@ -583,10 +658,13 @@ class Replica(Observer):
 
     def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """A metadata record changed."""
+        self.defined = self.state.applied
         self._relay.record_changed(key, record)
 
     def tree_changed(self, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
+        if not isinstance(event, WillsGrew):
+            self.defined = self.state.applied
         self._relay.tree_changed(self, event)
 
 

@@ -137,6 +137,8 @@ class Housekeeper:
         """Files of snapshots are to be removed, or the spare one to be made."""
         self._rewrite: RewriteJob | None = None
         self._received: deque[tuple[Received, asyncio.Future[None]]] = deque()
+        store.leaving = self.leave
+        self._leaving: deque[tuple[RaftGroup, asyncio.Future[None]]] = deque()
         self._coming: set[str] = set()
         self._stopping = False
         self._error: BaseException | None = None
@@ -180,6 +182,10 @@ class Housekeeper:
                 replica.trimmer.look()
                 replica.forget_idle()
                 replica.sweeper.look()
+        # What was left of a replica whose group is elsewhere now says nothing any more.
+        store = self._store
+        held = [store.replica(group) for group in store.groups if store.holds(group)]
+        store.topic_room.stored.look(held, self._watch.space)
         self.poke()
 
     @property
@@ -256,6 +262,8 @@ class Housekeeper:
             self._continue_rewrite(self._rewrite)
         elif self._received and not self._dumping:
             self._install(*self._received.popleft())
+        elif self._leaving and not self._dumping:
+            self._leave(*self._leaving.popleft())
         elif look:
             self._look()
 
@@ -454,6 +462,33 @@ class Housekeeper:
 
         def failed() -> None:
             self._received.append((received, done))
+            self._make_room()
+
+        self._run(job.run, written, failed)
+
+    # --- Leaving a group ----------------------------------------------------------------------
+
+    async def leave(self, group: RaftGroup) -> None:
+        """Have a checkpoint say that nothing of a group counts here any more, then let go of it."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._leaving.append((group, done))
+        self.poke()
+        await done
+
+    def _leave(self, group: RaftGroup, done: asyncio.Future[None]) -> None:
+        job = self._journal.checkpoint({}, leaving=group)
+
+        def written() -> None:
+            self._journal.checkpointed(job)
+            self._journal.leave(group)
+            self._marks.pop(group, None)
+            self._store.consensus.leave(group)
+            self._untidy = True
+            if not done.done():
+                done.set_result(None)
+
+        def failed() -> None:
+            self._leaving.append((group, done))
             self._make_room()
 
         self._run(job.run, written, failed)

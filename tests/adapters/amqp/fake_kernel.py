@@ -42,6 +42,7 @@ from kernel.api.model import (
 )
 from kernel.api.origins import Origins
 from kernel.common.errors import Code, KernelError, NotLoaded
+from kernel.common.fairness import WriteRounds
 from kernel.common.ids import QueueId, RaftGroup, SessionId, TopicId
 from kernel.routing.topology import Found, Topology
 
@@ -203,6 +204,10 @@ class FakeClient:
     @property
     def topology_version(self) -> int:
         return self.topology.version
+
+    @property
+    def rounds(self) -> WriteRounds:
+        return WriteRounds()
 
     def _check_loaded(self, name: str) -> None:
         if name in self.unloaded:

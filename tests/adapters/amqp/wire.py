@@ -65,7 +65,7 @@ class FakeHost:
         self.closed: str | None = None
         self.is_write_wanted = False
         self.peer = "192.0.2.1:5000"
-        self.listener_name = "amqp.tcp"
+        self.listener_name = "tcp"
         self.pauses: list[int] = []
         self.certified: str | None = None
         self.connection: Connection | None = None
@@ -181,7 +181,7 @@ class Wire:
             settings=settings or AmqpSettings(),
             stamps=Stamps(),
             counters=Counters(),
-            limiter=Limiter(Quotas(), self.client, SystemClock()),
+            limiter=Limiter("amqp", Quotas(), self.client, SystemClock()),
         )
         self.connection = Connection(self.environment, self.host)
         self.host.connection = self.connection

@@ -45,9 +45,10 @@ CPU_SECONDS_MAX = 3.0
 """Of this process, in which server and client are, for MANY filters: 0.3 to 0.9 s on a quiet
 machine; it was 28 s when each filter was compared with all others."""
 
-STRETCH_SECONDS_MAX = 0.1
+STRETCH_SECONDS_MAX = 0.15
 """CPU time of this thread while a ping was under way: two or three turns of the loop, with what the
-clients of this test do in theirs. 6 to 40 ms; no turn of the server's own takes over 23 ms.
+clients of this test do in theirs. 6 to 40 ms, no turn of the server's own over 23 ms; beside other
+lanes of tests, which share the caches of the processors, up to 103.
 """
 
 

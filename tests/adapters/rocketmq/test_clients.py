@@ -248,7 +248,7 @@ def test_a_client_that_comes_straight_back_is_asked_again_soon(tmp_path: Path) -
         first = come()
         assert move() == 1
         first.end()
-        while leaving.do(leaving.adapter.statistics).gauges["streams"]:
+        while leaving.do(leaving.adapter.statistics).gauges["streams_open"]:
             time.sleep(0.01)
         second = come()
         assert move() == 0, "a pause first"
@@ -290,10 +290,10 @@ def test_the_stream_of_a_client_that_has_gone_elsewhere_is_ended(
     assert heartbeat(wire).status.code == Code.OK
     broker.clock.put_forward(MOVED_SILENT_MS - 5_000)
     broker.do(lambda: broker.adapter._streams.tick(broker.clock.monotonic_ms()))
-    assert broker.adapter.statistics().gauges["streams"] == 1
+    assert broker.adapter.statistics().gauges["streams_open"] == 1
     broker.clock.put_forward(6_000)
     assert list(telemetry.answers) == []
-    assert broker.adapter.statistics().gauges["streams"] == 0
+    assert broker.adapter.statistics().gauges["streams_open"] == 0
 
 
 def test_for_a_topic_those_are_moved_who_receive_from_it(
@@ -499,3 +499,16 @@ def test_nobody_pays_for_calls_of_strangers(broker: Broker, wire: Wire) -> None:
 )
 def test_how_a_refused_call_is_counted(code: Code, outcome: str) -> None:
     assert outcome_of(code) == outcome
+
+
+def test_an_operator_sees_a_clients_stream_and_ends_it(
+    broker: Broker, telemetry: Telemetry
+) -> None:
+    telemetry.show(definition_pb2.Settings(client_type=PRODUCER))
+    (stream,) = broker.adapter.connections()
+    shown = broker.do(stream.shown)
+    assert (shown.protocol, shown.state, shown.tenant) == ("rocketmq", "open", "default")
+    assert shown.client_id
+    assert stream.owner == (shown.tenant, shown.user)
+    broker.do(lambda: stream.end("enough"))
+    assert list(telemetry.answers) == []

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.rocketmq.server import GrpcListener
 from adapters.rocketmq.settings import RocketmqSettings
-from auth.private_files.tls import open_loopback_certificate, read_pem_pair
+from auth.private_files.certificates import open_loopback_certificate, read_pem_pair
 from kernel.api.model import HalfOptions
 from tests import npm_clients
 from tests.adapters.in_process import KEY_ID, SECRET

@@ -15,7 +15,7 @@ from adapters.memory import INPUT_BYTES_MAX, GatewayMemory, ListenerMemory
 from adapters.rocketmq.server import GrpcListener
 from adapters.rocketmq.transport import relay as relay_module
 from adapters.rocketmq.transport.relay import GREETING_WRITES, WAITING_BYTES_MAX, Relay
-from auth.private_files.tls import open_loopback_certificate, read_pem_pair
+from auth.private_files.certificates import open_loopback_certificate, read_pem_pair
 from kernel.store.drivers.system import SystemClock
 from tests.adapters.rocketmq.support import Wire, broker_in_thread
 from tests.adapters.rocketmq.test_real_client import SETTINGS, run

@@ -228,7 +228,7 @@ class Mute:
     """`environment.Call` of a client that does not read."""
 
 
-def test_questions_that_wait_are_bounded_and_leave_room_for_answers() -> None:
+async def test_questions_that_wait_are_bounded_and_leave_room_for_answers() -> None:
     client = KnownClient(("default", "c"), 0)
     stream = Stream(Mute(), None, client)  # type: ignore[arg-type]
     assert stream.ask(bytes(QUESTION_BYTES_MAX * 2)), "one, however large"

@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from adapters.base import ListenerAddress
+from adapters.fair_scheduler import FairScheduler
 from adapters.lingering import LINGERING, Lingering
 from adapters.memory import GatewayMemory
 from adapters.refused import Refused
@@ -17,6 +18,7 @@ from adapters.sqs.environment import Counters
 from adapters.sqs.http.refusal import Refusal
 from adapters.sqs.http.request_response import HttpResponse
 from adapters.transport import Tasks
+from kernel.common.fairness import WriteRounds
 from kernel.store.drivers.system import SystemClock
 
 GET = b"GET /%d HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -98,6 +100,12 @@ class Host:
         self.date = b"now"
         self.has_room = True
         self.memory_of = {"http": GatewayMemory(SystemClock()).listener("sqs", "http")}
+        self.turns = FairScheduler(
+            WriteRounds(),
+            asyncio.get_running_loop().call_soon,
+            asyncio.get_running_loop().call_later,
+            lambda: 0,
+        )
         self.lost: list[HttpConnection] = []
         self.signed = 0
 
@@ -286,3 +294,29 @@ async def test_when_shut_down_an_idle_connection_goes_at_once_and_a_busy_one_aft
 
 async def test_the_address_reached_is_one_of_a_url(connection: HttpConnection) -> None:
     assert connection.local_address == "[::1]:80"
+
+
+async def test_beside_another_tenant_a_request_is_served_in_its_turn(
+    connection: HttpConnection, host: Host
+) -> None:
+    host.turns.sends(host.turns.tenant("other"))
+    connection.belongs_to_tenant("own")
+    assert host.turns.is_shared
+    connection.data_received(GET % 1 + GET % 2)
+    assert host.turns.waiting == 1
+    await asyncio.sleep(0)
+    assert host.application.asked == [b"/1"]
+    await host.answer()
+    assert host.application.asked == [b"/1", b"/2"]
+
+
+async def test_a_request_whose_client_has_gone_is_not_served_in_its_turn(
+    connection: HttpConnection, host: Host
+) -> None:
+    host.turns.sends(host.turns.tenant("other"))
+    connection.belongs_to_tenant("own")
+    connection.data_received(GET % 1)
+    connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert host.application.asked == []
+    assert host.turns.waiting == 0

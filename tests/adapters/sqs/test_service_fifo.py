@@ -9,7 +9,10 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.adapters.sqs.service import Service
+from adapters.sqs.settings import SqsSettings
+from kernel.api.client import PutTopic
+from kernel.api.model import GroupOptions, TopicOptions
+from tests.adapters.sqs.service import Service, service_in_thread
 
 
 def send(sqs, url: str, body: str, group: str = "g", **options):
@@ -272,6 +275,45 @@ def test_deduplication_in_the_scope_of_a_message_group(sqs, make_queue) -> None:
     messages = receive(sqs, url)
     assert [message["Attributes"]["MessageGroupId"] for message in messages] == ["a", "b"]
     assert [message["Attributes"]["MessageDeduplicationId"] for message in messages] == ["x", "x"]
+
+
+def test_what_is_deduplicated_as_a_whole_has_one_kernel_queue(tmp_path) -> None:
+    """Each of several would know its own ids only, and a message group stays in one of them."""
+    with service_in_thread(tmp_path, SqsSettings(queue_count=4)) as service:
+        sqs = service.client()
+        url = sqs.create_queue(QueueName="whole.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+        sent = {send(sqs, url, "x", group)["MessageId"] for group in "abcdefgh"}
+        assert len(sent) == 1
+        assert bodies(receive(sqs, url)) == ["x"]
+        scope = {"DeduplicationScope": "messageGroup"}
+        parts = sqs.create_queue(QueueName="parts.fifo", Attributes={"FifoQueue": "true", **scope})[
+            "QueueUrl"
+        ]
+        whole = {"DeduplicationScope": "queue"}
+        with pytest.raises(ClientError) as caught:
+            sqs.set_queue_attributes(QueueUrl=parts, Attributes=whole)
+        assert caught.value.response["Error"]["Code"] == "InvalidAttributeValue"
+        assert "one queue, and this one has 4" in caught.value.response["Error"]["Message"]
+        sqs.set_queue_attributes(QueueUrl=parts, Attributes=scope)
+        sqs.set_queue_attributes(QueueUrl=url, Attributes=whole)
+        sqs.close()
+
+
+def test_a_topic_of_several_queues_is_no_queue_that_is_deduplicated_as_a_whole(tmp_path) -> None:
+    with service_in_thread(tmp_path) as service:
+        sqs = service.client()
+        options = TopicOptions(queues=4, deduplication_ms=300_000)
+        put = PutTopic("default", "made.fifo", options, {"default": GroupOptions(ordered=True)})
+        service.run(lambda: service.kernel.administer(put))
+        fifo = {"FifoQueue": "true"}
+        with pytest.raises(ClientError) as caught:
+            sqs.create_queue(QueueName="made.fifo", Attributes=fifo)
+        assert caught.value.response["Error"]["Code"] == "QueueAlreadyExists"
+        assert "DeduplicationScope" in caught.value.response["Error"]["Message"]
+        sqs.create_queue(
+            QueueName="made.fifo", Attributes={**fifo, "DeduplicationScope": "messageGroup"}
+        )
+        sqs.close()
 
 
 def test_a_purge_forgets_what_was_sent(sqs, make_queue) -> None:

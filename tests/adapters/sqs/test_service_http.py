@@ -29,7 +29,8 @@ from adapters.sqs.codec.shapes import ACTIONS
 from adapters.sqs.http import request_response as http
 from adapters.sqs.settings import HEAD_BYTES_MAX, SqsSettings
 from auth.principal import SignInMode
-from auth.private_files.tls import open_loopback_certificate, server_context
+from auth.private_files.certificates import open_loopback_certificate
+from auth.private_files.tls import server_context
 from tests.adapters.in_process import KEY_ID, SECRET
 from tests.adapters.sqs.query_model import write_data_path
 from tests.adapters.sqs.service import REGION, Service, running_service, service_in_thread

@@ -78,16 +78,11 @@ class Scene:
             assert node.http("GET", path, token=None).status == 200
 
 
-def test_no_ok_comes_before_its_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_ok_comes_before_its_sync(tmp_path: Path) -> None:
     hold = tmp_path / "hold"
-    plain = serving.command
-
-    def command(data: Path, *settings: str, **how: Any) -> list[str]:
-        interpreter, _, _, *rest = plain(data, *settings, **how)
-        return [interpreter, "-m", "tests.adapters.sqs.held_node", *rest]
-
-    monkeypatch.setattr(serving, "command", command)
-    with serving.serving(tmp_path / "data", HELD_BY=str(hold)) as node:
+    program = (sys.executable, "-m", "tests.adapters.sqs.held_node")
+    with serving.launched(tmp_path / "data", program=program, HELD_BY=str(hold)) as node:
+        node.serves()
         scene = Scene(client_of(node))
         calls = scene.durable()
         hold.touch()
@@ -108,7 +103,6 @@ def test_no_ok_comes_before_its_sync(tmp_path: Path, monkeypatch: pytest.MonkeyP
         scene.sqs.close()
         # Whoever has heard ok finds it again, even if the process had died in the same moment.
         node.kill()
-    monkeypatch.undo()
     with serving.serving(tmp_path / "data") as node:
         sqs = client_of(node)
         names = [url.rpartition("/")[2] for url in sqs.list_queues()["QueueUrls"]]

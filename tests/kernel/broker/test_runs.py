@@ -7,13 +7,14 @@ from array import array
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import given, settings
 
 from kernel.api.message import TTL_AT_ONCE
 from kernel.broker.applying.sweep import punch
 from kernel.broker.index.features import U32_MAX, Feature, columns_of, features_of
-from kernel.broker.index.run_page import RUNS_PER_PAGE, RunPage
+from kernel.broker.index.run_page import RUNS_PER_PAGE, RunPage, dumped_young, young_of
 from kernel.broker.index.runs import DEAD_RUNS_KEPT, YOUNG_RUNS_MAX, RunIndex
 from kernel.log.format import entry as entries
 from tests.simulator.peer import Draft
@@ -56,6 +57,11 @@ def batches(draw: st.DrawFn) -> list[list[Place]]:
     return made
 
 
+def size_of_run(run: list[Place]) -> int:
+    """No multiple of its length, and sometimes nothing."""
+    return run[0].index % 7 * (3 * len(run) + 1)
+
+
 def build(runs: list[list[Place]]) -> tuple[RunIndex, list[Place]]:
     index = RunIndex()
     places: list[Place] = []
@@ -65,7 +71,8 @@ def build(runs: list[list[Place]]) -> tuple[RunIndex, list[Place]]:
             for feature, _ in run[0].values
         }
         where = run[0].index, run[0].slot, len(run), run[0].time_ms
-        first = index.append_with(*where, columns) if columns else index.append(*where)
+        size = size_of_run(run)
+        first = index.append_with(*where, columns, size) if columns else index.append(*where, size)
         assert first == len(places)
         places += run
     return index, places
@@ -114,12 +121,47 @@ def test_stretches_cover_a_range(runs: list[list[Place]], start: int, end: int) 
     index, places = build(runs)
     found = [
         (entry, slot + at)
-        for entry, slot, count in index.stretches(start, end)
+        for entry, slot, count, _ in index.stretches(start, end)
         for at in range(count)
     ]
     assert found == [(each.index, each.slot) for each in places[start:end]]
     each_alone = [entry for entry, count in index.entries(start, end) for _ in range(count)]
     assert each_alone == [entry for entry, _ in found]
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches(), st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_bytes_taken_in_any_pieces_come_to_the_whole(
+    runs: list[list[Place]], pieces: list[int]
+) -> None:
+    index, _ = build(runs)
+    whole = sum(map(size_of_run, runs))
+    assert index.bytes_between(0, index.tail) == whole
+    rows = dumped_young(index.young())
+    again = RunIndex()
+    pages = [RunPage.load(page.dump()) for page in index.pages()]
+    again.restore(pages, young_of(rows), index.tail)
+    taken = at = number = 0
+    while at < index.tail:
+        end = min(at + pieces[number % len(pieces)], index.tail)
+        taken += again.bytes_between(at, end)
+        at, number = end, number + 1
+    assert taken == whole
+
+
+def test_runs_without_sizes_are_dumped_as_before_there_were_any() -> None:
+    """So does a build that knows none write them; what it has written reads as of size 0."""
+    index = RunIndex()
+    for number in range(3 * YOUNG_RUNS_MAX):
+        index.append(number + 1, 0, 2, 5)
+    (page,) = index.pages()
+    plain, _ = msgspec.msgpack.decode(page.dump())
+    assert len(plain) == 6
+    assert all(len(each) == 4 for each in dumped_young(index.young()))
+    again = RunIndex()
+    again.restore([RunPage.load(page.dump())], young_of(dumped_young(index.young())), index.tail)
+    assert again.bytes_between(0, index.tail) == 0
+    assert again.young() == index.young()
 
 
 @settings(max_examples=60, deadline=None)
@@ -157,7 +199,7 @@ def test_young_runs_are_no_pages_for_a_sweep() -> None:
     index.append(2, 0, 3, 0)
     assert index.full_pages(4, 16) == ([], 4, 4)
     assert punch(index, 0, 3, [(0, 3)]) == 0
-    assert list(index.stretches(0, 6)) == [(1, 0, 3), (2, 0, 3)]
+    assert list(index.stretches(0, 6)) == [(1, 0, 3, 0), (2, 0, 3, 0)]
 
 
 @settings(max_examples=15, deadline=None)
@@ -249,7 +291,7 @@ def test_a_batch_of_any_length_is_one_run() -> None:
     index = RunIndex()
     index.append(1, 0, 1_000_000, 5)
     index.append(1, 1_000_000, 5, 5)
-    assert index.young() == [(0, 1, 0, 5)]
+    assert index.young() == [(0, 1, 0, 5, 0)]
     assert index.pages() == []
     assert index.find(999_999).end == 1_000_005
 
@@ -351,7 +393,7 @@ def test_parts_are_the_stretches_of_plain_runs(
     assert parts is not None
     covered = start + sum(count for _, _, count in parts)
     assert start < covered <= end
-    assert parts == list(index.stretches(start, covered))
+    assert parts == [each[:3] for each in index.stretches(start, covered)]
     young = index.young()
     if young and start >= young[0][0]:
         assert covered == end
@@ -362,9 +404,9 @@ def test_a_queue_that_is_drained_as_it_is_filled_has_no_page() -> None:
     for number in range(10 * YOUNG_RUNS_MAX):
         taken: dict[int, int] = {}
         index.append(number + 1, 3, 2, 0)
-        assert index.take_front(2 * number, 2 * number + 1, taken)
+        assert index.take_front(2 * number, 2 * number + 1, taken) >= 0
         assert index.find(2 * number + 1).slot == 4
-        assert index.take_front(2 * number + 1, 2 * number + 2, taken)
+        assert index.take_front(2 * number + 1, 2 * number + 2, taken) >= 0
         assert taken == {number + 1: 2}
         assert (index.head, index.young(), index.pages()) == (index.tail, [], [])
 
@@ -384,23 +426,23 @@ def test_a_drained_queue_of_messages_with_features_keeps_one_short_page_at_most(
 def test_the_front_is_taken_only_from_young_runs() -> None:
     index = RunIndex()
     for number in range(YOUNG_RUNS_MAX):
-        index.append(number + 1, 0, 2, 0)
+        index.append(number + 1, 0, 2, 0, 7)
     taken: dict[int, int] = {}
-    assert not index.take_front(2, 4, taken), "the first run is still there"
-    assert not index.take_front(0, index.tail + 1, taken), "not all of it is there"
+    assert index.take_front(2, 4, taken) == -1, "the first run is still there"
+    assert index.take_front(0, index.tail + 1, taken) == -1, "not all of it is there"
     assert index.head == 0
     assert taken == {}
-    assert index.take_front(0, 7, taken)
+    assert index.take_front(0, 7, taken) == 3 * 7 + 3
     assert taken == {1: 2, 2: 2, 3: 2, 4: 1}
-    assert not index.take_front(0, 7, taken), "it is gone"
-    assert index.take_front(7, 8, taken)
+    assert index.take_front(0, 7, taken) == -1, "it is gone"
+    assert index.take_front(7, 8, taken) == 4
     assert taken[4] == 2
     assert index.head == 8
     for number in range(5):
         index.append(90 + number, 0, 1, 0)
-    assert not index.take_front(8, 9, taken), "the front is in a page now"
+    assert index.take_front(8, 9, taken) == -1, "the front is in a page now"
     index.drop_below(index.tail - 1)
-    assert index.young() == [(index.tail - 1, 94, 0, 0)]
+    assert index.young() == [(index.tail - 1, 94, 0, 0, 0)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -426,19 +468,20 @@ def test_full_pages_are_packed_and_say_the_same(later: int) -> None:
     check(index, places)
     plain = RunPage()
     for number in range(RUNS_PER_PAGE):
-        plain.add_run(number, 7 * number + 1, 5 * number, 0, 0)
+        plain.add_run(number, 7 * number + 1, 5 * number, 0, 0, 4)
     assert index.pages()[0].dump() == plain.dump(), "the bytes of a snapshot are what they were"
 
 
-def test_a_message_of_its_own_entry_takes_under_16_bytes() -> None:
+@pytest.mark.parametrize(("size", "most"), [(0, 16), (100, 20)])
+def test_a_message_of_its_own_entry_takes_under_20_bytes(size: int, most: int) -> None:
     messages = 100_000
     index = RunIndex()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         for number in range(messages):
-            index.append(2 * number + 1, 0, 1, number)
+            index.append(2 * number + 1, 0, 1, number, size and size + number % 9)
         used = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert used / messages < 16
+    assert used / messages < most

@@ -6,11 +6,22 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+from kernel.api.changes import DeleteTopic, PutTopic
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from kernel.cluster.cluster_admin import ClusterAdmin
 from kernel.cluster.cluster_service import ClusterService
 from kernel.cluster.leader_balance import Calm
 from kernel.cluster.manager import Manager
-from kernel.cluster.messages import Admit
+from kernel.cluster.messages import (
+    Admit,
+    Goal,
+    GroupReport,
+    Leave,
+    ReplicaReport,
+    Report,
+    Towards,
+)
+from kernel.cluster.outsiders import outsiders
 from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home
 from kernel.common.ids import METADATA_GROUP, RaftGroup
@@ -184,3 +195,59 @@ async def test_leaders_are_not_spread_to_a_store_without_room(tmp_path: Path) ->
     finally:
         await second.stop()
         await first.stop()
+
+
+async def test_a_store_lets_go_of_a_group_it_was_removed_from_and_is_a_voter_again(
+    tmp_path: Path,
+) -> None:
+    first, second = await grown(tmp_path)
+    group, store = RaftGroup(1), second.local.store
+    try:
+        await until(lambda: len(second.remote.connected) == 2)
+        await first.local.client.administer(
+            PutTopic("default", "kept", TopicOptions(), {DEFAULT_GROUP: GroupOptions()})
+        )
+        while group not in store.journal.left:
+            progress = first.cluster_service.steps.towards(Towards(group, 2, Goal.GONE))
+            await asyncio.sleep(0.1)
+        assert progress.done
+        assert not store.journal.last_index(group)
+        report = second.cluster_service.report()
+        assert ([each.group for each in report.groups], report.left) == ([0], [1])
+        status = await second.cluster_admin.status()
+        assert [len(each.replicas) for each in status.groups] == [2, 1]
+        await until(lambda: second.local.client.topic("default", "kept"))
+        await second.local.client.administer(DeleteTopic("default", "kept"))
+        assert not second.local.client.topic("default", "kept")
+        while not second.is_voter():
+            first.cluster_service.steps.towards(Towards(group, 2, Goal.VOTER))
+            await asyncio.sleep(0.05)
+        assert not store.journal.left
+    finally:
+        await second.stop()
+        await first.stop()
+
+
+def report(number: int, *groups: GroupReport, left: tuple[int, ...] = ()) -> Report:
+    return Report(number, "", "", 0, False, True, [], {}, {}, list(groups), list(left))
+
+
+def led(group: int, voters: list[int], match: int, *, joint: bool = False) -> GroupReport:
+    """As store 1, which leads it, says."""
+    others = [ReplicaReport(each, True, match, "replicate") for each in voters if each != 1]
+    serves = True
+    return GroupReport(group, 7, 1, serves, 100, 90, 90, voters, [], joint, others)
+
+
+def test_who_is_no_member_is_told_once_the_others_have_what_is_committed() -> None:
+    others = {each: report(each) for each in (2, 3, 5)}
+    told = [(3, Leave(4, 7, 100, 2)), (5, Leave(4, 7, 100, 2))]
+    members = [1, 2, 3, 4, 5]  # store 4 does not answer
+    settled = {1: report(1, led(4, [1, 2], 90)), **others}
+    assert outsiders(settled, members, 2) == told
+    assert outsiders(settled, [1, 2, 3], 2) == told[:1]
+    assert outsiders({**settled, 3: report(3, left=(4,))}, members, 2) == told[1:]
+    behind = led(4, [1, 2], 89)
+    changing = led(4, [1, 2], 90, joint=True)
+    for group in (behind, changing, led(METADATA_GROUP, [1, 2], 90)):
+        assert outsiders({1: report(1, group), **others}, members, 2) == []

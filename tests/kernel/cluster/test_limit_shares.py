@@ -4,19 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from gateway.reporting.limit_reports import ALONE_REPORTS, LimitReports
 from kernel.cluster.gateway_balance import Gateways
 from kernel.cluster.limit_shares import LimitTable, divided
-from kernel.cluster.messages import HeartbeatReport, LimitUse
+from kernel.cluster.messages import (
+    ClientMove,
+    HeartbeatReport,
+    LimitShare,
+    LimitUse,
+    Orders,
+    Staying,
+    Task,
+)
 from kernel.quotas.accounts import Quotas
-from kernel.quotas.rates import Rates, Scope, Whose
+from kernel.quotas.limits import Entity, LimitSet, Scope
 
-TENANT = Whose(Scope.TENANT, "acme", "")
+TENANT = Entity(Scope.TENANT, "acme", "")
 LIMIT = 1_000
 STEP_MS = 10
 SECONDS = 23
+
+
+class OldReport(msgspec.Struct, frozen=True, array_like=True):
+    """What a manager of before there were limits reads of a report."""
+
+    name: str
+    process: str
+    label: str
+    version: str
+    listeners: dict[str, str]
+    clients: dict[str, int]
+    traffic: int
+    moved: int
+    tasks: list[Task]
+    settings: str = ""
+    staying: list[Staying] = []
+
+
+class OldOrders(msgspec.Struct, frozen=True, array_like=True):
+    """What such a gateway reads of an answer."""
+
+    draining: bool
+    moves: list[ClientMove]
+    others: list[str]
+    unlike: list[str] = []
+    unlike_count: int = 0
+
 
 Load = Callable[[int], float]
 """Messages a second that clients would send, by second."""
@@ -39,7 +75,7 @@ class Gateway:
     def __init__(self, name: str, load: Load, clock: Clock) -> None:
         self.name = name
         self.load = load
-        self.quotas = Quotas({TENANT: Rates(LIMIT)})
+        self.quotas = Quotas({TENANT: LimitSet(LIMIT)})
         self.reports = LimitReports(self.quotas, clock)
         self.account = self.quotas.account("acme", "bob", "amqp.tcp")
         self.clock = clock
@@ -137,6 +173,39 @@ def test_a_gateway_that_hears_nothing_takes_its_even_part() -> None:
 def test_what_is_told_of_a_limit_that_nobody_has_met_is_nothing() -> None:
     reports = Gateway("first", lambda _: 0, Clock()).reports
     assert reports.uses() == []
-    quotas = Quotas({Whose(Scope.LISTENER, "", "amqp.tcp"): Rates(10)})
+    quotas = Quotas({Entity(Scope.LISTENER, "", "amqp.tcp"): LimitSet(10)})
     quotas.account("acme", "bob", "amqp.tcp").published(0, 10, 0)
     assert LimitReports(quotas, Clock()).uses() == []
+
+
+def test_builds_of_before_there_were_limits_read_reports_and_orders_and_are_read() -> None:
+    encode, decode = msgspec.msgpack.encode, msgspec.msgpack.decode
+    use = LimitUse("tenant", "acme", "", "stored_bytes", 0.5, 7)
+    plain = ("a", "p", "host", "1", {"mqtt.tcp": "host:1"}, {"mqtt": 2}, 3, 4, [])
+    report = HeartbeatReport(*plain, settings="word", limits=[use])
+    assert decode(encode(report), type=OldReport) == OldReport(*plain, "word")
+    assert decode(encode(OldReport(*plain)), type=HeartbeatReport) == HeartbeatReport(*plain)
+    share = LimitShare("tenant", "acme", "", "stored_bytes", 1.0, 9)
+    orders = Orders(draining=False, moves=[], others=["q"], shares=[share], gateways=2)
+    old = OldOrders(draining=False, moves=[], others=["q"])
+    assert decode(encode(orders), type=OldOrders) == old
+    assert decode(encode(old), type=Orders) == Orders(draining=False, moves=[], others=["q"])
+
+
+def test_what_is_stored_is_told_with_the_shares_and_unknown_kinds_are_passed_over() -> None:
+    quotas = Quotas({TENANT: LimitSet(stored_bytes=100, stored_messages=10)})
+    reports = LimitReports(quotas, Clock())
+    assert [each.kind for each in reports.uses()] == ["stored_messages", "stored_bytes"]
+    shares = [
+        LimitShare("tenant", "acme", "", "stored_messages", 1.0, 4),
+        LimitShare("tenant", "acme", "", "stored_bytes", 1.0, 50),
+        LimitShare("tenant", "acme", "", "of_a_newer_build", 1.0, 1),
+    ]
+    reports.granted(Orders(draining=False, moves=[], others=[], shares=shares, gateways=1))
+    assert quotas.stored == {TENANT: (4, 50)}
+    used = {each.kind.value: each.amount for each in quotas.used()}
+    assert used == {"stored_messages": 4, "stored_bytes": 50}
+    assert {each.kind: each.wanted for each in reports.uses()} == {
+        "stored_messages": 0.4,
+        "stored_bytes": 0.5,
+    }

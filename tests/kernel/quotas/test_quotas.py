@@ -8,15 +8,15 @@ import time
 import pytest
 
 from kernel.quotas import accounts
-from kernel.quotas.account import Account, Outcome
+from kernel.quotas.account import Account, LimitOutcome
 from kernel.quotas.accounts import Quotas
 from kernel.quotas.bucket import Bucket
-from kernel.quotas.rates import EACH, Kind, Rates, Scope, Whose
+from kernel.quotas.limits import EACH, Entity, LimitKind, LimitSet, Scope
 
-TENANT = Whose(Scope.TENANT, "acme", "")
-BOB = Whose(Scope.USER, "acme", "bob")
-ORDERS = Whose(Scope.TOPIC, "acme", "orders")
-TCP = Whose(Scope.LISTENER, "", "amqp.tcp")
+TENANT = Entity(Scope.TENANT, "acme", "")
+BOB = Entity(Scope.USER, "acme", "bob")
+ORDERS = Entity(Scope.TOPIC, "acme", "orders")
+TCP = Entity(Scope.LISTENER, "", "amqp.tcp")
 
 
 def bob_at(quotas: Quotas, listener: str = "amqp.tcp") -> Account:
@@ -59,37 +59,37 @@ def test_an_account_without_limits_has_nothing_to_ask() -> None:
 
 
 def test_who_is_limited_in_several_ways_waits_for_the_slowest() -> None:
-    quotas = Quotas({TENANT: Rates(1_000), BOB: Rates(10), TCP: Rates(100)})
+    quotas = Quotas({TENANT: LimitSet(1_000), BOB: LimitSet(10), TCP: LimitSet(100)})
     account = bob_at(quotas)
     assert account.delay_ms(0) == 0
     assert account.published(0, 20, 0) == 1_000
     account.delayed(0)
-    assert quotas.counts == {("acme", "user.published_messages", Outcome.DELAYED): 1}
+    assert quotas.counts == {("acme", "user.published_messages", LimitOutcome.DELAYED): 1}
     other = quotas.account("acme", "eve", "amqp.tcp")
     assert other.room(0) == (80, None)
 
 
 def test_connections_of_one_user_share_what_it_may_use() -> None:
-    quotas = Quotas({BOB: Rates(published_bytes=1_000)})
+    quotas = Quotas({BOB: LimitSet(published_bytes=1_000)})
     bob_at(quotas, "mqtt.tcp").published(0, 1, 1_500)
     assert bob_at(quotas, "sqs.http").delay_ms(0) == 500
 
 
 def test_who_connects_anew_owes_what_was_owed() -> None:
-    quotas = Quotas({Whose(Scope.USER, "acme", EACH): Rates(10)})
+    quotas = Quotas({Entity(Scope.USER, "acme", EACH): LimitSet(10)})
     bob_at(quotas).published(0, 30, 0)
     gc.collect()
     assert bob_at(quotas).delay_ms(0) == 2_000
 
 
 def test_own_limits_stand_in_place_of_those_of_each() -> None:
-    quotas = Quotas({Whose(Scope.TENANT, EACH, ""): Rates(10), TENANT: Rates(requests=5)})
+    quotas = Quotas({Entity(Scope.TENANT, EACH, ""): LimitSet(10), TENANT: LimitSet(requests=5)})
     assert bob_at(quotas).room(0) == (None, None)
     assert quotas.account("globex", "bob", "amqp.tcp").room(0) == (10, None)
 
 
 def test_far_over_is_told_by_kind() -> None:
-    account = bob_at(Quotas({TENANT: Rates(published_messages=10, requests=1)}))
+    account = bob_at(Quotas({TENANT: LimitSet(published_messages=10, requests=1)}))
     account.requested(0, 3)
     assert account.requests_far_over(0) == "tenant.requests"
     assert account.publishing_far_over(0) is None
@@ -98,10 +98,10 @@ def test_far_over_is_told_by_kind() -> None:
 def test_a_change_meets_who_is_connected_and_keeps_what_is_owed() -> None:
     quotas = Quotas()
     account = bob_at(quotas)
-    quotas.change({TENANT: Rates(10)}, 0)
+    quotas.change({TENANT: LimitSet(10)}, 0)
     assert account.is_limited
     account.published(0, 30, 0)
-    quotas.change({TENANT: Rates(20)}, 0)
+    quotas.change({TENANT: LimitSet(20)}, 0)
     assert account.delay_ms(0) == 1_000
     quotas.change({}, 0)
     assert not account.is_limited
@@ -109,7 +109,7 @@ def test_a_change_meets_who_is_connected_and_keeps_what_is_owed() -> None:
 
 
 def test_nobody_waits_for_the_limit_of_a_topic_that_is_gone() -> None:
-    quotas = Quotas({ORDERS: Rates(1)})
+    quotas = Quotas({ORDERS: LimitSet(1)})
     assert bob_at(quotas).has_topics
     orders = quotas.topic("acme", "orders")
     assert orders is not None
@@ -121,27 +121,27 @@ def test_nobody_waits_for_the_limit_of_a_topic_that_is_gone() -> None:
 
 def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "BUCKETS_MAX", 100)
-    quotas = Quotas({Whose(Scope.USER, "acme", EACH): Rates(10)})
+    quotas = Quotas({Entity(Scope.USER, "acme", EACH): LimitSet(10)})
     for number in range(1_000):
         quotas.account("acme", f"user-{number}", "amqp.tcp").published(0, 30, 0)
     assert len(quotas._buckets) == 100
 
 
 def test_what_is_granted_of_a_limit_is_what_may_be_used_of_it_and_debts_stay() -> None:
-    quotas = Quotas({TENANT: Rates(100), TCP: Rates(100)})
+    quotas = Quotas({TENANT: LimitSet(100), TCP: LimitSet(100)})
     account = bob_at(quotas)
     account.published(0, 150, 0)
     assert account.delay_ms(0) == 500
     quotas.grant(0.25, {}, {}, 0)
     assert account.delay_ms(0) == 2_000, "50 are owed, and 25 a second come in"
-    quotas.grant(0.25, {(TENANT, Kind.PUBLISHED_MESSAGES): 0.5}, {}, 0)
+    quotas.grant(0.25, {(TENANT, LimitKind.PUBLISHED_MESSAGES): 0.5}, {}, 0)
     assert account.delay_ms(0) == 1_000
     other = quotas.account("globex", "bob", "amqp.tcp")
     assert other.delay_ms(0) == 500, "a listener is of one process"
 
 
 def test_connections_are_counted_while_they_are_there() -> None:
-    quotas = Quotas({BOB: Rates(connections=2)})
+    quotas = Quotas({BOB: LimitSet(connections=2)})
     account = bob_at(quotas)
     other = bob_at(quotas, "mqtt.tcp")
     assert account.connected() is None
@@ -149,7 +149,7 @@ def test_connections_are_counted_while_they_are_there() -> None:
     assert account.connected() == "user.connections"
     account.disconnected()
     assert account.connected() is None
-    quotas.change({TENANT: Rates(connections=3)}, 0)
+    quotas.change({TENANT: LimitSet(connections=3)}, 0)
     assert account.connected() is None, "those that are there are counted anew"
     assert account.connected() == "tenant.connections"
     other.disconnected()
@@ -158,7 +158,7 @@ def test_connections_are_counted_while_they_are_there() -> None:
 
 
 def test_the_smallest_of_several_largest_messages_decides() -> None:
-    quotas = Quotas({TENANT: Rates(message_bytes=1_000), BOB: Rates(message_bytes=500)})
+    quotas = Quotas({TENANT: LimitSet(message_bytes=1_000), BOB: LimitSet(message_bytes=500)})
     account = bob_at(quotas)
     assert (account.message_bytes_max, account.too_large) == (500, "user.message_bytes")
     quotas.change({}, 0)
@@ -166,18 +166,18 @@ def test_the_smallest_of_several_largest_messages_decides() -> None:
 
 
 def test_of_many_limits_those_that_were_used_are_collected() -> None:
-    quotas = Quotas({Whose(Scope.USER, "acme", EACH): Rates(10), TCP: Rates(10)})
+    quotas = Quotas({Entity(Scope.USER, "acme", EACH): LimitSet(10), TCP: LimitSet(10)})
     users = [quotas.account("acme", f"user-{number}", "amqp.tcp") for number in range(100)]
     users[3].published(0, 1, 0)
     quotas.collect()
-    kind = Kind.PUBLISHED_MESSAGES
-    third = Whose(Scope.USER, "acme", "user-3"), kind
+    kind = LimitKind.PUBLISHED_MESSAGES
+    third = Entity(Scope.USER, "acme", "user-3"), kind
     assert quotas.take_active() == [third], "a listener is of one process"
     assert quotas.look(*third) == (10, 1, False)
     assert quotas.take_active() == []
     users[3].published(0, 30, 0)
     users[4].published(0, 1, 0)
-    assert quotas.take_active() == [third, (Whose(Scope.USER, "acme", "user-4"), kind)]
+    assert quotas.take_active() == [third, (Entity(Scope.USER, "acme", "user-4"), kind)]
     assert quotas.look(*third) == (10, 30, True)
     quotas.change({}, 0)
     assert quotas.look(*third) is None
@@ -189,14 +189,14 @@ def test_tenants_that_are_told_apart_are_bounded(monkeypatch: pytest.MonkeyPatch
     for number in range(100):
         quotas.account(f"tenant-{number}", "bob", "amqp.tcp").refused("tenant.requests")
     assert len(quotas.counts) == 11
-    assert quotas.counts[accounts.OTHERS, "tenant.requests", Outcome.REFUSED] == 90
+    assert quotas.counts[accounts.OTHERS, "tenant.requests", LimitOutcome.REFUSED] == 90
 
 
 def test_a_check_is_a_loop_over_a_few_buckets() -> None:
     """What one publish pays where all there is is limited: 1.2 us on the machine of RESULTS.md,
     against some 300 us of its own CPU. The bound is that of a busy one.
     """
-    quotas = Quotas({TENANT: Rates(10**9, 10**9), BOB: Rates(10**9, 10**9)})
+    quotas = Quotas({TENANT: LimitSet(10**9, 10**9), BOB: LimitSet(10**9, 10**9)})
     account, published = bob_at(quotas), bob_at(quotas).published
 
     def round_of(count: int) -> float:

@@ -14,6 +14,7 @@ from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicO
 from kernel.common.errors import KernelError
 from kernel.common.ids import RaftGroup
 from kernel.common.placement import home_group
+from kernel.raft.members.configuration import REMOVE, Change, ConfigurationChange
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.three_stores import Node, leader_of
@@ -44,10 +45,25 @@ async def spread(nodes: list[Node]) -> None:
         await lead(nodes, RaftGroup(group), (group - 1) % len(nodes) + 1)
 
 
+async def thin_out(nodes: list[Node]) -> None:
+    """Each data group leaves one of three stores, not the one that leads it."""
+    for group in map(RaftGroup, range(1, DATA_GROUPS + 1)):
+        leader, gone = leader_of(nodes, group), nodes[group % len(nodes)]
+        assert leader is not None
+        assert leader is not gone
+        change = ConfigurationChange((Change(REMOVE, gone.number),))
+        leader.opened.store.consensus.change_members(group, change)
+        while gone.opened.store.holds(group):
+            await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
-async def spread_cluster(path: Path) -> AsyncIterator[Spread]:
+async def spread_cluster(path: Path, *, thin: bool = False) -> AsyncIterator[Spread]:
+    """`thin`: no store has a replica of every group."""
     async with running_stores(path, 3, DATA_GROUPS) as nodes:
         await spread(nodes)
+        if thin:
+            await thin_out(nodes)
         async with gateway_of(nodes) as client:
             yield nodes, client
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from msgspec.structs import replace
+
 from kernel.api.message import HEADER_BYTES
 from kernel.api.model import TopicStatistics
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup
 from kernel.remote.leader_calls import call_numbers as calls
 from kernel.remote.leader_calls import call_wire as wire
+from kernel.remote.leader_calls.fair_gateways import COMMIT_BYTES_MAX
 from kernel.remote.leader_calls.lane_service import GatewayService
 from kernel.remote.leader_calls.lanes import RemoteLeader
 from kernel.remote.leader_calls.leaders import Leaders
@@ -188,6 +191,23 @@ class FakeStore:
     serves: bool = True
     done: list[tuple[int, Done]] = field(default_factory=list)
     groups: tuple[RaftGroup, ...] = (GROUP,)
+    commits: int = 0
+    is_writing: bool = False
+    is_idle: bool = True
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+
+    def when_written(self, action: Callable[[], None]) -> None:
+        self.waiting.append(action)
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> object:
+        raise AssertionError("a commit is always on its way")
+
+    def written(self) -> None:
+        """A commit ends, and the next one begins."""
+        self.commits += 1
+        waiting, self.waiting = self.waiting, []
+        for action in waiting:
+            action()
 
     def serving(self, group: RaftGroup) -> Leader | None:
         return cast("Leader", self) if self.serves else None
@@ -239,8 +259,13 @@ class FakeGateway:
         self.service.opened(self.channel, self.line.peer)
         self.answers: dict[int, object] = {}
 
-    def publish(self, sequence: int, lane: int) -> None:
-        part = Part([[1, 0, 1, 0]], [HEADER_BYTES], [bytes(HEADER_BYTES)])
+    def turn(self) -> None:
+        turns, self.turns[:] = list(self.turns), []
+        for each in turns:
+            each()
+
+    def publish(self, sequence: int, lane: int, size: int = HEADER_BYTES) -> None:
+        part = Part([[1, 0, 1, 0]], [size], [bytes(size)])
         parts = wire.encode_publish((GROUP, lane), (1, 1, sequence), part, 1)
 
         def reply(result: object) -> None:
@@ -290,6 +315,32 @@ def test_calls_and_bytes_of_a_connection_are_bounded_and_counted() -> None:
             done(([0],))
         fake_gateway.publish(3, lane=2)
         assert len(fake_gateway.store.done) == 3
+
+
+def test_a_gateway_that_sends_much_waits_beside_another_and_what_it_said_stays_in_order() -> None:
+    fake_gateway = FakeGateway()
+    store = fake_gateway.store
+    store.is_writing, store.is_idle = True, False
+    peer = replace(fake_gateway.line.peer, store="another")
+    other = cast("Channel", Line(peer))
+    fake_gateway.service.opened(other, peer)
+    fake_gateway.publish(1, lane=1)
+    parts = wire.encode_publish(
+        (GROUP, 1), (2, 1, 7), Part([[1, 0, 1, 0]], [HEADER_BYTES], [bytes(HEADER_BYTES)]), 1
+    )
+    fake_gateway.service.called(other, calls.PUBLISH, b"".join(parts), lambda _: None)
+    large = COMMIT_BYTES_MAX // 2
+    for sequence in (2, 3, 4):
+        fake_gateway.publish(sequence, lane=1, size=large)
+    assert [sequence for sequence, _ in store.done] == [1, 7, 2, 3]
+    fake_gateway.turn()
+    assert len(store.done) == 4
+    fake_gateway.service.called(fake_gateway.channel, calls.PUBLISH, b"\xc1", lambda _: None)
+    assert not fake_gateway.line.closed_for
+    store.written()
+    assert [sequence for sequence, _ in store.done][4:] == [4]
+    fake_gateway.turn()
+    assert fake_gateway.line.closed_for
 
 
 def test_a_connection_that_comes_again_takes_the_place_of_the_old_one() -> None:

@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from kernel.api.client import Consumer, ConsumerSpec, Deliveries, PutTopic, Session, Settlement
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
+from kernel.common import ring as rings
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.remote.client import ClusterClient
@@ -98,6 +100,37 @@ async def test_what_is_delivered_is_acked(tmp_path: Path) -> None:
         failures = recorder.settlements[1][1]
         assert failures is not None
         assert failures[0].code is Code.LEASE_LOST
+
+
+async def test_a_consumer_follows_the_queues_of_its_topic(tmp_path: Path) -> None:
+    """Of a topic that is resized (ADR 31): told here as if it had had one queue before."""
+    async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
+        topic = await made(nodes, 2)
+        await until(lambda: client.topic(DEFAULT_TENANT, "work") == topic)
+        known = structs.replace(topic, queues=topic.queues[:1], ring=bytes(64))
+        grown = structs.replace(topic, ring=rings.first_ring(2))
+        client.topology.put_topic(known)
+        recorder = Recorder(client, known, 3)
+        await client.attached(recorder.consumer)
+        client.topology.put_topic(grown)
+        await published(client, topic, 0, b"1")
+        await published(client, topic, 1, b"2", b"3", b"4")
+        await recorder.wait_for(3)
+        recorder.consumer.grant(1)
+        await recorder.wait_for(4)
+        assert sorted(recorder.bodies) == [b"1", b"2", b"3", b"4"]
+        for at in range(4):
+            recorder.settle(at, Settlement.ACK)
+        await until(lambda: len(recorder.settlements) == 4)
+        assert {failures for _, failures in recorder.settlements} == {None}
+        shrunk = structs.replace(topic, queues=topic.queues[1:], ring=bytes([1]) * 64)
+        client.topology.put_topic(shrunk)
+        recorder.consumer.grant(5)
+        await published(client, topic, 1, b"5")
+        await recorder.wait_for(5)
+        await until(lambda: len(list(client.streams.parts())) == 1)
+        recorder.consumer.cancel()
+        assert not recorder.ended
 
 
 async def test_what_is_released_comes_again_and_counts(tmp_path: Path) -> None:

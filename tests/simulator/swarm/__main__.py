@@ -17,7 +17,7 @@ WANTED = (
     *("entry given up", "raise answered", "raise refused", "command refused before its level"),
     *("hit when a level was proposed", "hit when a level was applied by the leader"),
     *("level learnt from a snapshot", "restart with a checkpoint from before a level"),
-    "old build ended by what it does not understand",
+    *("old build ended by what it does not understand", "group left", "came back"),
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 

@@ -20,9 +20,8 @@ from kernel.raft.members.configuration import (
     Change,
     ConfigurationChange,
 )
-from kernel.raft.members.progress import REPLICATE
 from kernel.raft.messages import LEADER
-from kernel.store.raft_groups.healing import LEVEL_ENTRIES
+from kernel.store.raft_groups.healing import may_vote
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.world import WRITER
 
@@ -40,8 +39,7 @@ VOTERS_MIN = 3
 def is_level(machine: Machine, group: int, learner: int) -> bool:
     """Whether a leader's learner has all but a few entries."""
     core = machine.member(group).core
-    progress = core.tracker.progress[learner]
-    return progress.state == REPLICATE and progress.match + LEVEL_ENTRIES >= core.log.last_index
+    return may_vote(core.tracker.progress[learner], core.log.last_index)
 
 
 class Faults:
@@ -252,16 +250,20 @@ class Faults:
             machine.opened.store.consensus.transfer(group, to)  # type: ignore[arg-type]
 
     def _members(self) -> None:
-        leaders = self._leaders()
+        self.change_members(self._chance, 0)
+
+    def change_members(self, chance: random.Random, first: int) -> None:
+        """A step to other members of some group, of that number or a higher one."""
+        leaders = [each for each in self._leaders() if each[1] >= first]
         if not leaders:
             return
-        machine, group = self._chance.choice(leaders)
+        machine, group = chance.choice(leaders)
         tracker = machine.member(group).core.tracker
         # As `cluster.steps` does it: who has nothing yet must not be counted on.
         level = [each for each in tracker.members.learners if is_level(machine, group, each)]
         if tracker.members.learners and not level:
             return
-        change = self._change(tracker.members.voters, tuple(level))
+        change = self._change(chance, tracker.members.voters, tuple(level))
         if change is None:
             return
         try:
@@ -273,9 +275,8 @@ class Faults:
             return
 
     def _change(
-        self, voters: tuple[int, ...], learners: tuple[int, ...]
+        self, chance: random.Random, voters: tuple[int, ...], learners: tuple[int, ...]
     ) -> ConfigurationChange | None:
-        chance = self._chance
         outside = [
             each.number
             for each in self._run.machines.values()

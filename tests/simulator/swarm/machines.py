@@ -213,7 +213,7 @@ class Machine(Computer):
                 self._run.loop.call_later(CLAIM_S, replica.claims_over)
 
     def _diagnose(self, opened: LocalStore) -> None:
-        damaged = set(map(int, opened.store.consensus.healing.patients))
+        damaged = set(map(int, opened.store.consensus.healing.lost))
         if damaged - self.hurt:
             self._run.count("corrupt synced record")
             what = f"node {self.number} has lost groups {sorted(damaged - self.hurt)}"
@@ -226,7 +226,7 @@ class Machine(Computer):
     def heals(self) -> dict[int, bool]:
         """Groups that it has lost, and whether nothing is heard of it there."""
         healing = self.opened.store.consensus.healing
-        return {int(group): group in healing.silent for group in healing.patients}
+        return {int(group): group in healing.silent for group in healing.lost}
 
     @property
     def shows_others(self) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from kernel.broker.log_commands import commands
@@ -15,6 +16,7 @@ from kernel.common.feature_levels import LATEST
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.requests.leader import Done, Leader
 from kernel.requests.request_pipeline import RequestPipeline
+from kernel.store.raft_groups.leaving import LeaveGroup
 
 from .link import SimulatedLink
 
@@ -33,6 +35,12 @@ PENDING_MAX = 20
 MISTAKES_MAX = 2
 """Old builds that are started by mistake."""
 
+MOVES = 0.12
+"""Share that is a step of a data group to other members."""
+
+LEAVES = 0.08
+"""Share of what happens that is a word to somebody that it is no member of a group."""
+
 KEYS = ("one", "two", "three")
 
 
@@ -46,6 +54,8 @@ class Operator:
         self._request_pipeline = RequestPipeline(self.link, run.clock, run.loop)
         self._from = self._chance.uniform(0, 0.4) * events_max
         self._not_before = 0.0
+        self._leaving = random.Random(run.seed + 6)
+        """Apart from the other chances."""
         self._tasks: list[asyncio.Task[None]] = []
         self._sequence = 0
         self._mistakes = 0
@@ -60,6 +70,11 @@ class Operator:
         run = self._run
         if self._chance.random() < WRITES and self.pending < PENDING_MAX and not run.peaceful:
             self._write(RaftGroup(self._chance.randrange(4)))
+        if len(run.machines) > 1 and not run.peaceful:
+            if self._leaving.random() < LEAVES:
+                self._let_leave()
+            if self._leaving.random() < MOVES:
+                run.faults.change_members(self._leaving, 1)
         if not run.levels.old or run.loop.time() < self._not_before:
             return
         self._not_before = run.loop.time() + PAUSE_S
@@ -139,6 +154,39 @@ class Operator:
             run.note(f"{machine.number} becomes an old build")
             machine.understands = 0
             machine.kill()
+
+    # --- Groups that are left -----------------------------------------------------------------
+
+    def _let_leave(self) -> None:
+        """Tell somebody that it is no member of a group, as `cluster.manager` does it; late
+        perhaps: then it may be one again.
+        """
+        run, chance = self._run, self._leaving
+        group = RaftGroup(chance.randint(1, 3))
+        leader = run.leader(group)
+        if leader is None:
+            return
+        core = leader.member(group).core
+        members = core.tracker.members
+        outside = [each for each in run.machines.values() if not members.has(each.number)]
+        level = [each for each in core.tracker.incoming if each.match >= core.log.committed]
+        if outside and not members.voters_outgoing and 2 * len(level) > len(members.voters):
+            machine = chance.choice(outside)
+            on = run.features.level(METADATA_GROUP)
+            word = LeaveGroup(group, core.term, core.log.last_index, on)
+            run.loop.call_later(chance.choice((0, 0.01, 3)), self._leave, machine, word)
+
+    def _leave(self, machine: Machine, word: LeaveGroup) -> None:
+        if machine.runs:
+            self._run.note(f"{machine.number} is to leave group {word.group}")
+            work = machine.opened.store.leave(word)
+            self._tasks.append(self._run.loop.create_task(self._answered(work)))
+
+    async def _answered(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except KernelError as error:
+            self._run.count(f"leaving refused: {error.code.name}")
 
     # --- Records ----------------------------------------------------------------------------
 

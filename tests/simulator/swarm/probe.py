@@ -25,7 +25,7 @@ from kernel.raft.core import RaftCore
 from kernel.raft.messages import Entry
 from kernel.store import entry_reader as reader
 from kernel.store.drivers.worker import Done, Job, Runner
-from kernel.store.raft_groups import consensus
+from kernel.store.raft_groups import consensus, healing
 from kernel.store.raft_groups.consensus import Consensus
 from kernel.store.raft_groups.member import Member
 from kernel.store.recovery import unreadable
@@ -55,6 +55,7 @@ def observed(run: Run) -> Iterator[None]:
     wrap(Member, "apply", lambda inner: _apply(run, inner))
     wrap(Member, "lead", lambda inner: _lead(run, inner))
     wrap(Consensus, "install", lambda inner: _install(run, inner))
+    wrap(Consensus, "leave", lambda inner: _leave(run, inner))
     wrap(Consensus, "healed", lambda inner: _healed(run, inner))
     wrap(RewriteJob, "close", lambda inner: _close(run, inner))
     wrap(LostEntries, "give_up", lambda inner: _give_up(run, inner))
@@ -63,6 +64,7 @@ def observed(run: Run) -> Iterator[None]:
     wrap(consensus, "RECENT_BYTES_MAX", lambda _: run.levels.recent_bytes * 4)
     wrap(housekeeper, "CHECKPOINT_SECONDS", lambda _: run.levels.checkpoint_s)
     wrap(consensus, "PATIENCE_MS", lambda _: 3_000)
+    wrap(healing, "PLEA_MS", lambda _: 200)
     # As few as consumers here hold: else nobody would ever be noisy.
     wrap(fairness, "NOISY_IN_FLIGHT", lambda _: 2)
     try:
@@ -198,9 +200,17 @@ def _install(run: Run, inner: Any) -> Any:
     return install
 
 
+def _leave(run: Run, inner: Any) -> Any:
+    def leave(members: Consensus, group: RaftGroup) -> None:
+        run.raft.left(members.node, int(group))
+        inner(members, group)
+
+    return leave
+
+
 def _healed(run: Run, inner: Any) -> Any:
     def healed(members: Consensus, group: RaftGroup) -> None:
-        run.count("replica healed")
+        run.count("came back" if group in members.healing.left else "replica healed")
         inner(members, group)
 
     return healed

@@ -114,6 +114,9 @@ class RaftRules:
     def sent(self, sender: Machine, group: int, message: RaftMessage) -> None:
         """A message leaves a node."""
         kind = message.kind
+        if sender.runs and group in sender.opened.store.consensus.healing.silent:
+            what = f"group {group}: {sender.number} has nothing, and says something ({kind})"
+            self._broken("who_has_nothing_says_nothing", what)
         if kind in _LEADS:
             self.one_leader_a_term(sender.number, group, message.term)
         elif message.reject:
@@ -218,6 +221,15 @@ class RaftRules:
             what = f"group {group}: snapshot {snapshot.index} of another term"
             self._broken("state_machine_safety", what)
 
+    def left(self, node: int, group: int) -> None:
+        """A node has left a group: `no_voter_leaves`. What it had has counted."""
+        self._run.count("group left")
+        self.model(node, group).lose()
+        for key in [key for key in self._seen if key[0] == node and key[2] == group]:
+            self._seen[key] = self._seen[key][0], 0
+        if node in self._run.voters(group):
+            self._broken("no_voter_leaves", f"group {group}: {node} leaves, and is a voter")
+
     def recovered(self, machine: Machine) -> None:
         """`synced_survives`: what was synced is there after any restart."""
         store = machine.opened.store
@@ -233,6 +245,8 @@ class RaftRules:
                 synced.lose()
                 synced.term, synced.vote, synced.commit = hard.term, hard.vote, hard.commit
                 continue
+            if number in store.consensus.healing.silent:  # it was left: all but this is void
+                synced.lose()
             if hard.commit < synced.commit:
                 what = f"group {group}: {node} has forgotten that {synced.commit} is committed"
                 self._broken("commit_survives", what)

@@ -16,6 +16,7 @@ from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
 from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, Change, ConfigurationChange
 from tests.simulator.loop import SimulatedClock, VirtualLoop
+from tests.simulator.stored import wrong_sums
 
 from .clients import QUEUES, TOPICS, Producer, Subscriber, group_of
 from .faults import VOTERS_MIN, Faults
@@ -381,6 +382,9 @@ class Run:
                 if known[1] != row[1]:
                     what = f"group {group} index {key[1]}: {known[0]} and {row[0]} differ"
                     self.broken("same_state_at_the_same_index", what)
+                wrong = wrong_sums(state)
+                if wrong:
+                    self.broken("sums_are_of_what_is_stored", f"node {machine.number}, {wrong}")
 
 
 def run_seed(task: tuple[int, int]) -> Outcome:

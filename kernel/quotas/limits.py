@@ -1,4 +1,4 @@
-"""What is limited, and whose use counts together."""
+"""What is limited, and of whom."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Scope(Enum):
     LISTENER = "listener"
 
 
-class Kind(Enum):
+class LimitKind(Enum):
     """What is counted."""
 
     PUBLISHED_MESSAGES = "published_messages"
@@ -31,20 +31,25 @@ class Kind(Enum):
     MESSAGE_BYTES = "message_bytes"
     TOPICS = "topics"
     GROUPS = "groups"
+    STORED_MESSAGES = "stored_messages"
+    STORED_BYTES = "stored_bytes"
 
 
-PUBLISHED: Final = (Kind.PUBLISHED_MESSAGES, Kind.PUBLISHED_BYTES)
-DELIVERED: Final = (Kind.DELIVERED_MESSAGES, Kind.DELIVERED_BYTES)
+PUBLISHED: Final = (LimitKind.PUBLISHED_MESSAGES, LimitKind.PUBLISHED_BYTES)
+DELIVERED: Final = (LimitKind.DELIVERED_MESSAGES, LimitKind.DELIVERED_BYTES)
 
-PER_SECOND: Final = (*PUBLISHED, *DELIVERED, Kind.REQUESTS)
+PER_SECOND: Final = (*PUBLISHED, *DELIVERED, LimitKind.REQUESTS)
 """Limits of a rate; the others are of a number."""
 
-_OF_CLIENTS: Final = (*PER_SECOND, Kind.CONNECTIONS, Kind.MESSAGE_BYTES)
+STORED: Final = (LimitKind.STORED_MESSAGES, LimitKind.STORED_BYTES)
+"""Of what the queues hold: decided at the stores (`kernel.store.leading.stored_room`)."""
+
+_OF_CLIENTS: Final = (*PER_SECOND, LimitKind.CONNECTIONS, LimitKind.MESSAGE_BYTES)
 
 KINDS: Final = {
-    Scope.TENANT: tuple(Kind),
+    Scope.TENANT: tuple(LimitKind),
     Scope.USER: _OF_CLIENTS,
-    Scope.TOPIC: (*PUBLISHED, *DELIVERED),
+    Scope.TOPIC: (*PUBLISHED, *DELIVERED, *STORED),
     Scope.LISTENER: _OF_CLIENTS,
 }
 """What can be limited of whom. Topics belong to no user; a topic has a largest message among its
@@ -54,7 +59,7 @@ LIMIT_MAX: Final = 10**12
 """More than any machine does: above it a slip of the pen."""
 
 
-class Whose(NamedTuple):
+class Entity(NamedTuple):
     """One that limits are of. A listener is of no tenant."""
 
     scope: Scope
@@ -63,8 +68,8 @@ class Whose(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """Limits, each per second but for the last four; None: there is none."""
+class LimitSet:
+    """Limits, each per second but for those after the deliveries; None: there is none."""
 
     published_messages: int | None = None
     published_bytes: int | None = None
@@ -75,12 +80,14 @@ class Rates:
     message_bytes: int | None = None
     topics: int | None = None
     groups: int | None = None
+    stored_messages: int | None = None
+    stored_bytes: int | None = None
 
-    def of(self, kind: Kind) -> int | None:
+    def of(self, kind: LimitKind) -> int | None:
         """The limit of one kind."""
         value: int | None = getattr(self, kind.value)
         return value
 
     def named(self) -> dict[str, int]:
         """Those that there are, by name."""
-        return {kind.value: limit for kind in Kind if (limit := self.of(kind)) is not None}
+        return {kind.value: limit for kind in LimitKind if (limit := self.of(kind)) is not None}

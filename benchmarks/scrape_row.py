@@ -1,0 +1,191 @@
+"""Scrapes of one node with very many topics, and what they do to who publishes meanwhile.
+
+    python benchmarks/scrape_row.py [--topics 100000] [--seconds 20] [--write benchmarks/RESULTS.md]
+
+Fills a data directory with so many topics, a message in each, and has `weir serve` serve it. One
+AMQP publisher sends messages of 1 KB, each after the confirm of the one before, and notes how long
+each took: by itself, then while another process scrapes /metrics each two seconds, then while it
+scrapes a family of /metrics/detailed after the other. Server, publisher and scraper share the
+machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median, quantiles
+
+import pika
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import results
+from benchmarks.kernel_load import put
+from benchmarks.many_rows import STEP, fill, make, opened
+from benchmarks.peers import free_port
+from benchmarks.session import ROOT, load_average, machine
+from gateway.admin.metrics.topic_families import FAMILIES
+
+LISTENERS = ("amqp", "mqtt", "sqs", "rocketmq")
+READY_S = 120.0
+STOP_S = 120.0
+SCRAPE_S = 2.0
+P99_RATIO_MAX = 1.5
+SCRAPE_S_MAX = 1.0
+
+
+async def prepare(data: Path, topics: int) -> None:
+    """The topics, each with a message."""
+    async with opened(data) as local:
+        for first in range(0, topics, STEP):
+            await make(local, first, min(first + STEP, topics))
+        await fill(local, topics, 1, 100)
+
+
+class Server:
+    """`weir serve` on a data directory."""
+
+    def __init__(self, data: Path) -> None:
+        self.amqp, self.admin, self._data = free_port(), free_port(), data
+        ports = [f"amqp.port={self.amqp}", f"node.admin.port={self.admin}"]
+        ports += [f"{each}.enabled=false" for each in LISTENERS[1:]]
+        ports += ["amqp.listeners.tls.enabled=false"]
+        flags = [word for each in ports for word in ("--set", each)]
+        command = [sys.executable, "-m", "gateway", "serve", "--data", str(data), *flags]
+        self.process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+
+    def scrape(self, path: str) -> tuple[float, int]:
+        """Seconds and bytes of one scrape."""
+        token = (self._data / "admin.token").read_text().strip()
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=60)
+        started, size = time.perf_counter(), 0
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        while part := response.read(1 << 20):
+            size += len(part)
+        connection.close()
+        assert response.status == 200, response.status
+        return time.perf_counter() - started, size
+
+    def wait(self) -> None:
+        """Until it serves."""
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                self.scrape("/metrics")
+                return
+            time.sleep(0.2)
+        raise SystemExit("it does not serve")
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.terminate()
+        self.process.wait(STOP_S)
+
+
+def publish(port: int, seconds: float) -> list[float]:
+    """Milliseconds that each confirmed message took."""
+    url = f"amqp://guest:guest@127.0.0.1:{port}/%2f?heartbeat=0"
+    took: list[float] = []
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("latency", durable=True)
+        channel.confirm_delivery()
+        properties, body = pika.BasicProperties(delivery_mode=2), bytes(1_000)
+        ends = time.perf_counter() + seconds
+        while (started := time.perf_counter()) < ends:
+            channel.basic_publish("", "latency", body, properties)
+            took.append((time.perf_counter() - started) * 1_000)
+    return took
+
+
+def scrape_on(server: Server, paths: list[str], every_s: float) -> int:
+    """A process that scrapes until it is killed; its id."""
+    child = os.fork()
+    if child:
+        return child
+    at = 0
+    while True:
+        took, _ = server.scrape(paths[at % len(paths)])
+        at += 1
+        time.sleep(max(0.0, every_s - took))
+
+
+def measure(server: Server, seconds: float) -> dict[str, float]:
+    """See the module's head."""
+    found: dict[str, float] = {}
+    families = [f"/metrics/detailed?family={each}" for each in FAMILIES if each != "wait"]
+    for path in ("/metrics", *families):
+        runs = [server.scrape(path) for _ in range(5)]
+        name = path.rpartition("=")[2].replace("/", "")
+        found[f"{name}_s"] = round(median(each[0] for each in runs), 2)
+        found[f"{name}_mb"] = round(runs[-1][1] / 1e6, 1)
+    publish(server.amqp, 2)
+    for name, paths in (("alone", []), ("metrics", ["/metrics"]), ("detailed", families)):
+        child = scrape_on(server, paths, SCRAPE_S) if paths else 0
+        took = publish(server.amqp, seconds)
+        if child:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        found[f"publish_p50_ms_{name}"] = round(median(took), 2)
+        found[f"publish_p99_ms_{name}"] = round(quantiles(took, n=100)[98], 2)
+    for name in ("metrics", "detailed"):
+        ratio = found[f"publish_p99_ms_{name}"] / found["publish_p99_ms_alone"]
+        found[f"publish_p99_ratio_{name}"] = round(ratio, 2)
+    return found
+
+
+def section(found: dict[str, float], command: str, before: str) -> str:
+    """The row as a section of the results page."""
+    lines = []
+    for name, figure in found.items():
+        bar = met = ""
+        if name.endswith("_s"):
+            bar, met = f"≤ {SCRAPE_S_MAX:g}", "yes" if figure <= SCRAPE_S_MAX else "**no**"
+        elif "ratio" in name:
+            bar, met = f"≤ {P99_RATIO_MAX:g}", "yes" if figure <= P99_RATIO_MAX else "**no**"
+        lines.append(f"| {name} | {figure:,} | {bar} | {met} |\n")
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return (
+        "## Metrics: a scrape of very many topics, and publishing meanwhile\n\n"
+        f"| figure | | bar | met |\n| --- | --- | --- | --- |\n{''.join(lines)}\n"
+        f"`{command}`, {date}; {machine()}; load average before {before}, after {load_average()}\n"
+    )
+
+
+def main() -> None:
+    """Measure, and write the row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=ROOT / ".bench" / "scrape")
+    parser.add_argument("--topics", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--write", type=Path, help="page whose section of the row is renewed")
+    options = parser.parse_args()
+    shutil.rmtree(options.data, ignore_errors=True)
+    before = load_average()
+    asyncio.run(prepare(options.data, options.topics))
+    server = Server(options.data)
+    try:
+        server.wait()
+        found = measure(server, options.seconds)
+    finally:
+        started = time.perf_counter()
+        server.stop()
+        stopped_s = time.perf_counter() - started
+        shutil.rmtree(options.data, ignore_errors=True)
+    put("scrape", **found, stop_took=round(stopped_s, 1))
+    if options.write is not None:
+        command = f"python benchmarks/scrape_row.py --topics {options.topics}"
+        results.write(options.write, "scrape", section(found, command, before))
+
+
+if __name__ == "__main__":
+    main()

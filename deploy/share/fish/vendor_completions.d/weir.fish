@@ -1,0 +1,1 @@
+complete --command weir --no-files --arguments "(env _WEIR_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) weir)" --condition "env _WEIR_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) weir"

@@ -1,0 +1,182 @@
+"""Metrics by topic, queue, group and tenant, as a scrape gets them.
+
+GET /metrics            besides the process's own: totals of tenants; to whoever signs in, the
+                        topics that are selected (`topic_selection`)
+GET /metrics/detailed   ?family=NAME (again for more) &tenant=NAME &name=PATTERN: the others
+
+A scrape goes through all topics, in slices of SLICE_S between which the event loop has its turn.
+Scrapes of /metrics that come at once share a survey.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from fnmatch import translate
+from re import compile as compile_pattern
+from typing import TYPE_CHECKING, Final
+
+from gateway.admin.metrics.series_text import Kind, MetricHead, columns_of, write
+from gateway.admin.metrics.tenant_totals import Totals
+from gateway.admin.metrics.topic_families import FAMILIES, TENANT_COLUMNS, tenant_series
+from gateway.admin.metrics.topic_selection import Selection
+from kernel.common.errors import Code, KernelError
+from kernel.store.topic_figures import is_shown, survey
+
+if TYPE_CHECKING:
+    from gateway.admin.metrics.series_text import Series, TextForm
+    from gateway.admin.metrics.topic_families import Family
+    from gateway.config.schema import Metrics
+    from kernel.common.ids import QueueId
+    from kernel.common.ports import Clock
+    from kernel.store.replicas.replica import Replica
+    from kernel.store.topic_figures import TopicFigures
+
+SLICE_S: Final = 0.000_8
+"""How long topics are gone through before others have their turn."""
+
+DETAILED_MAX = 2
+"""Detailed scrapes at once: each holds up to 300 bytes for each series of a family."""
+
+_OWN = columns_of(
+    [
+        MetricHead(
+            "weir_metrics_topics_left_out",
+            Kind.GAUGE,
+            "Topics that node.metrics.topics names above the most that /metrics shows.",
+        ),
+        MetricHead(
+            "weir_metrics_counts_forgotten",
+            Kind.COUNTER,
+            "Consumer groups whose counts began at zero again, since so many are counted.",
+        ),
+    ]
+)
+
+
+class TopicMetrics:
+    """Of one process."""
+
+    def __init__(
+        self, replicas: Callable[[], Sequence[Replica]], clock: Clock, settings: Metrics
+    ) -> None:
+        """`replicas`: the Raft groups that this process is a member of."""
+        self._replicas = replicas
+        self._clock = clock
+        self._selection = Selection(settings.topics, settings.top)
+        self._totals = Totals()
+        self._chosen: list[TopicFigures] = []
+        self._lock = asyncio.Lock()
+        self._surveys = 0
+        self._detailed = 0
+        for each in replicas():
+            each.counts.wants_waits = self._wants_waits(each)
+
+    def _wants_waits(self, replica: Replica) -> Callable[[QueueId], bool]:
+        def wanted(queue: QueueId) -> bool:
+            state = replica.state.queues.peek(queue)
+            return state is not None and self._selection.patterns.match(state.topic.definition)
+
+        return wanted
+
+    async def look(self) -> None:
+        """Go through all topics once: at the start, so that counters count from there."""
+        before = self._surveys
+        async with self._lock:
+            if self._surveys == before:
+                await self._survey()
+                self._surveys += 1
+
+    async def _survey(self) -> None:
+        replicas = self._replicas()
+        found, choosing = self._totals.begin(replicas), self._selection.begin()
+        async for part in _slices(replicas):
+            for figures in part:
+                found.add(figures)
+                choosing.add(figures)
+        self._totals.end(found)
+        self._chosen = self._selection.end(choosing, self._clock.monotonic_ms())
+
+    async def totals(self, form: TextForm, *, names: bool) -> AsyncIterator[bytes]:
+        """What /metrics has of topics; `names`: with the topics that are selected."""
+        await self.look()
+        tenants = [tenant_series(*each) for each in sorted(self._totals.tenants.items())]
+        forgotten = sum(each.counts.forgotten for each in self._replicas())
+        own: list[Series] = [("", (self._selection.left_out, forgotten))]
+        chosen, now_ms = self._chosen if names else (), self._clock.wall_ms()
+        async for chunk in write(TENANT_COLUMNS, tenants, form):
+            yield chunk
+        async for chunk in write(_OWN, own, form):
+            yield chunk
+        for family in FAMILIES.values() if names else ():
+            series = [each for figures in chosen for each in family.series(figures, now_ms)]
+            async for chunk in write(family.columns, series, form):
+                yield chunk
+
+    def detailed(
+        self, form: TextForm, families: Sequence[str], tenant: str | None, name: str | None
+    ) -> AsyncIterator[bytes]:
+        """Some families, of every topic or of those that are asked for. Raises KernelError
+        INVALID_ARGUMENT; BUSY: there are DETAILED_MAX of them.
+        """
+        unknown = [each for each in families if each not in FAMILIES]
+        if unknown or not families:
+            listed = ", ".join(FAMILIES)
+            message = f"family={unknown[0]} is none" if unknown else "family=NAME is missing"
+            raise KernelError(Code.INVALID_ARGUMENT, f"{message}; there are {listed}")
+        if self._detailed >= DETAILED_MAX:
+            message = f"{DETAILED_MAX} detailed scrapes are under way: ask again"
+            raise KernelError(Code.BUSY, message)
+        matches = compile_pattern(translate(name)).match if name is not None else None
+
+        def is_asked(figures: TopicFigures) -> bool:
+            info = figures.info
+            return (
+                is_shown(info)
+                and (tenant is None or info.tenant == tenant)
+                and (matches is None or matches(info.name) is not None)
+            )
+
+        asked = [FAMILIES[each] for each in dict.fromkeys(families)]
+        return self._stream(form, asked, is_asked)
+
+    async def _stream(
+        self,
+        form: TextForm,
+        families: Sequence[Family],
+        is_asked: Callable[[TopicFigures], bool],
+    ) -> AsyncIterator[bytes]:
+        self._detailed += 1
+        try:
+            now_ms = self._clock.wall_ms()
+            found: list[list[Series]] = [[] for _ in families]
+            async for part in _slices(self._replicas()):
+                for figures in part:
+                    if is_asked(figures):
+                        for family, known in zip(families, found, strict=True):
+                            known.extend(family.series(figures, now_ms))
+            for family in families:
+                async for chunk in write(family.columns, found.pop(0), form):
+                    yield chunk
+        finally:
+            self._detailed -= 1
+
+
+SLICE_TOPICS = 16
+"""Topics between two looks at the clock."""
+
+
+async def _slices(replicas: Sequence[Replica]) -> AsyncIterator[Sequence[TopicFigures]]:
+    """All topics, a few at a time; the event loop has its turn each SLICE_S."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + SLICE_S
+    part: list[TopicFigures] = []
+    for figures in survey(replicas):
+        part.append(figures)
+        if len(part) >= SLICE_TOPICS:
+            yield part
+            part = []
+            if loop.time() >= ends:
+                await asyncio.sleep(0)
+                ends = loop.time() + SLICE_S
+    yield part

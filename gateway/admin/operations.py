@@ -1,0 +1,454 @@
+"""All operations of the admin API: which there are, what each takes of its caller, of what form its
+body and its answer are. The routes are made of this table, and the document that tells of them
+(`openapi`): what is not here is neither served nor told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta
+
+from gateway.admin.health import Health, HealthRoutes
+from gateway.admin.http.callers import Right
+from gateway.admin.http.operations import Operation, Parameter
+from gateway.admin.http.requests import PAGE_DEFAULT, PAGE_MAX
+from gateway.admin.openapi import Description, Document
+from gateway.admin.resources import (
+    cluster,
+    connections,
+    events,
+    limits,
+    messages,
+    metering,
+    routers,
+    sessions,
+    tenants,
+    topics,
+    users,
+)
+from gateway.admin.resources import topic_shapes as shapes
+from gateway.reporting.node_metering import Exported
+from kernel.cluster.cluster_admin import ClusterStatus
+from kernel.cluster.messages import FeatureList
+from metering.collector import CollectorStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OPEN, NODE, TENANT, SOME = Right.OPEN, Right.NODE, Right.TENANT, Right.SOME
+
+AFTER = Parameter("after", "The name after which the page begins: `next` of the page before.")
+LIMIT = Parameter(
+    "limit",
+    f"The most rows; {PAGE_DEFAULT} unless told.",
+    Annotated[int, Meta(ge=1, le=PAGE_MAX)],
+)
+PREFIX = Parameter("prefix", "Only names that begin so.")
+PAGE = (PREFIX, AFTER, LIMIT)
+WHOSE = Parameter("tenant", "Of the user or topic named; the caller's own unless told.")
+USER = Parameter("user", "Whose: all of them, at every gateway that can be reached.")
+REASON = Parameter("reason", "What the clients are told.")
+IF_UNUSED = Parameter("if_unused", "Only if nobody uses it.", bool)
+
+TOP: Final[Sequence[Operation]] = (
+    Operation("GET", "/livez", OPEN, HealthRoutes.live),
+    Operation("GET", "/readyz", OPEN, HealthRoutes.ready),
+    Operation("GET", "/metrics", NODE, HealthRoutes.metrics),
+    Operation("GET", "/metrics/detailed", NODE, HealthRoutes.detailed),
+)
+"""Of every process, and of no version of the API: at the top, in text."""
+
+API: Final[Sequence[Operation]] = (
+    Operation("GET", "/openapi.json", OPEN, Description.show, Document),
+    Operation("GET", "/health", NODE, HealthRoutes.health, Health, status=(200, 503)),
+    # --- Tenants ----------------------------------------------------------------------------
+    Operation("GET", "/tenants", SOME, tenants.KnownTenants.list_tenants, tenants.TenantList),
+    # --- Topics and groups ------------------------------------------------------------------
+    Operation(
+        "GET",
+        "/topics",
+        TENANT,
+        topics.TopicRoutes.list_topics,
+        topics.TopicPage,
+        query=(*PAGE, Parameter("type", "Only topics of this type.")),
+    ),
+    Operation(
+        "POST",
+        "/topics",
+        TENANT,
+        topics.TopicRoutes.create_topic,
+        shapes.TopicDetails,
+        shapes.TopicNew,
+        status=(201,),
+    ),
+    Operation("GET", "/topics/{topic}", TENANT, topics.TopicRoutes.show_topic, shapes.TopicDetails),
+    Operation(
+        "PATCH",
+        "/topics/{topic}",
+        TENANT,
+        topics.TopicRoutes.change_topic,
+        shapes.TopicDetails,
+        shapes.TopicFields,
+    ),
+    Operation(
+        "DELETE",
+        "/topics/{topic}",
+        TENANT,
+        topics.TopicRoutes.delete_topic,
+        topics.Purged,
+        query=(IF_UNUSED, Parameter("if_empty", "Only if no message is ready.", bool)),
+    ),
+    Operation(
+        "POST",
+        "/topics/{topic}/purge",
+        TENANT,
+        topics.TopicRoutes.purge_topic,
+        topics.Purged,
+        topics.PurgeRequest,
+    ),
+    Operation(
+        "GET",
+        "/groups",
+        TENANT,
+        topics.TopicRoutes.list_groups,
+        topics.GroupPage,
+        query=(AFTER, LIMIT, Parameter("topic", "Only this topic's; all of them on one page.")),
+    ),
+    Operation(
+        "POST",
+        "/topics/{topic}/groups",
+        TENANT,
+        topics.TopicRoutes.create_group,
+        shapes.GroupShown,
+        shapes.GroupNew,
+        status=(201,),
+    ),
+    Operation(
+        "GET",
+        "/topics/{topic}/groups/{group}",
+        TENANT,
+        topics.TopicRoutes.show_group,
+        shapes.GroupShown,
+    ),
+    Operation(
+        "PATCH",
+        "/topics/{topic}/groups/{group}",
+        TENANT,
+        topics.TopicRoutes.change_group,
+        shapes.GroupShown,
+        shapes.GroupFields,
+    ),
+    Operation(
+        "DELETE",
+        "/topics/{topic}/groups/{group}",
+        TENANT,
+        topics.TopicRoutes.delete_group,
+    ),
+    # --- Messages ---------------------------------------------------------------------------
+    Operation(
+        "GET",
+        "/topics/{topic}/messages",
+        TENANT,
+        messages.MessageRoutes.peek,
+        messages.MessagePage,
+        query=(
+            Parameter("queue", "One queue; without it all of them.", messages.FromZero),
+            Parameter("from_queue", "The first of all queues.", messages.FromZero),
+            Parameter("offset", "The first offset, in the first queue.", messages.FromZero),
+            Parameter("since_ms", "Stored from then on, since the epoch.", messages.FromZero),
+            Parameter(
+                "limit",
+                f"The most messages; {messages.PEEK_DEFAULT} unless told.",
+                Annotated[int, Meta(ge=1, le=messages.PEEK_MAX)],
+            ),
+        ),
+    ),
+    Operation(
+        "POST",
+        "/topics/{topic}/messages",
+        TENANT,
+        messages.MessageRoutes.send,
+        messages.MessageSent,
+        messages.MessageNew,
+        status=(201,),
+    ),
+    # --- Routers and routes -----------------------------------------------------------------
+    Operation(
+        "GET",
+        "/routers",
+        TENANT,
+        routers.RouterRoutes.list_routers,
+        routers.RouterPage,
+        query=PAGE,
+    ),
+    Operation(
+        "POST",
+        "/routers",
+        TENANT,
+        routers.RouterRoutes.create_router,
+        routers.RouterShown,
+        routers.RouterNew,
+        status=(201,),
+    ),
+    Operation(
+        "GET", "/routers/{router}", TENANT, routers.RouterRoutes.show_router, routers.RouterShown
+    ),
+    Operation(
+        "PATCH",
+        "/routers/{router}",
+        TENANT,
+        routers.RouterRoutes.change_router,
+        routers.RouterShown,
+        routers.RouterFields,
+    ),
+    Operation(
+        "DELETE",
+        "/routers/{router}",
+        TENANT,
+        routers.RouterRoutes.delete_router,
+        query=(IF_UNUSED,),
+    ),
+    Operation(
+        "GET",
+        "/routers/{router}/routes",
+        TENANT,
+        routers.RouterRoutes.list_routes,
+        routers.RouteList,
+    ),
+    Operation(
+        "POST",
+        "/routers/{router}/routes",
+        TENANT,
+        routers.RouterRoutes.create_route,
+        routers.RouteShown,
+        routers.RouteNew,
+        status=(201,),
+    ),
+    Operation(
+        "GET",
+        "/routers/{router}/routes/{route}",
+        TENANT,
+        routers.RouterRoutes.show_route,
+        routers.RouteShown,
+    ),
+    Operation(
+        "DELETE", "/routers/{router}/routes/{route}", TENANT, routers.RouterRoutes.delete_route
+    ),
+    # --- Sessions ---------------------------------------------------------------------------
+    Operation("DELETE", "/sessions/{client}", TENANT, sessions.SessionRoutes.delete_session),
+    # --- Connections ------------------------------------------------------------------------
+    Operation(
+        "GET",
+        "/connections",
+        TENANT,
+        connections.ConnectionRoutes.list_connections,
+        connections.ConnectionPage,
+        query=(
+            *(Parameter(name, "Only with exactly this.") for name in connections.FILTERS),
+            Parameter("sort", "The column to sort by; `-` before it: the largest first."),
+            Parameter("rates", "Look twice, a second apart, for bytes a second.", bool),
+            AFTER,
+            LIMIT,
+        ),
+    ),
+    Operation(
+        "DELETE",
+        "/connections",
+        TENANT,
+        connections.ConnectionRoutes.close_user,
+        query=(USER, REASON),
+    ),
+    Operation(
+        "GET",
+        "/connections/{connection}",
+        TENANT,
+        connections.ConnectionRoutes.show_connection,
+        connections.ConnectionDetails,
+    ),
+    Operation(
+        "DELETE",
+        "/connections/{connection}",
+        TENANT,
+        connections.ConnectionRoutes.close_connection,
+        query=(REASON,),
+    ),
+    # --- Users, access keys and policies ----------------------------------------------------
+    Operation(
+        "GET", "/users", TENANT, users.PrincipalRoutes.list_users, users.UserPage, query=PAGE
+    ),
+    Operation(
+        "POST",
+        "/users",
+        TENANT,
+        users.PrincipalRoutes.create_user,
+        users.UserShown,
+        users.UserNew,
+        status=(201,),
+    ),
+    Operation("GET", "/users/{user}", TENANT, users.PrincipalRoutes.show_user, users.UserShown),
+    Operation(
+        "PATCH",
+        "/users/{user}",
+        TENANT,
+        users.PrincipalRoutes.change_user,
+        users.UserShown,
+        users.UserFields,
+    ),
+    Operation("DELETE", "/users/{user}", TENANT, users.PrincipalRoutes.delete_user),
+    Operation(
+        "GET",
+        "/keys",
+        TENANT,
+        users.PrincipalRoutes.list_keys,
+        users.KeyList,
+        query=(Parameter("user", "Only this user's."),),
+    ),
+    Operation(
+        "POST",
+        "/keys",
+        TENANT,
+        users.PrincipalRoutes.create_key,
+        users.KeyShown,
+        users.KeyNew,
+        status=(201,),
+    ),
+    Operation("GET", "/keys/{key}", TENANT, users.PrincipalRoutes.show_key, users.KeyShown),
+    Operation(
+        "PATCH",
+        "/keys/{key}",
+        TENANT,
+        users.PrincipalRoutes.change_key,
+        users.KeyShown,
+        users.KeyFields,
+    ),
+    Operation("DELETE", "/keys/{key}", TENANT, users.PrincipalRoutes.delete_key),
+    Operation("GET", "/policies", TENANT, users.PrincipalRoutes.list_policies, users.PolicyList),
+    Operation(
+        "GET",
+        "/policies/{policy}",
+        TENANT,
+        users.PrincipalRoutes.show_policy,
+        users.PolicyShown,
+    ),
+    Operation(
+        "PUT",
+        "/policies/{policy}",
+        TENANT,
+        users.PrincipalRoutes.put_policy,
+        users.PolicyShown,
+        users.PolicyRules,
+        status=(200, 201),
+    ),
+    Operation("DELETE", "/policies/{policy}", TENANT, users.PrincipalRoutes.delete_policy),
+    # --- Limits -----------------------------------------------------------------------------
+    Operation("GET", "/limits", TENANT, limits.LimitRoutes.list_limits, limits.LimitList),
+    Operation(
+        "PATCH",
+        "/limits/{scope}/{name}",
+        NODE,
+        limits.LimitRoutes.change_limit,
+        limits.LimitShown,
+        limits.LimitChanges,
+        query=(WHOSE,),
+    ),
+    Operation(
+        "DELETE",
+        "/limits/{scope}/{name}",
+        NODE,
+        limits.LimitRoutes.delete_limit,
+        query=(WHOSE,),
+    ),
+    # --- Events -----------------------------------------------------------------------------
+    Operation(
+        "GET",
+        "/events",
+        NODE,
+        events.EventRoutes.list_events,
+        events.EventPage,
+        query=(
+            Parameter("after", "The number after which they begin.", Annotated[int, Meta(ge=0)]),
+            LIMIT,
+            Parameter(
+                "wait",
+                "Seconds to wait for the first.",
+                Annotated[int, Meta(ge=0, le=events.WAIT_S_MAX)],
+            ),
+        ),
+    ),
+    # --- Metering ---------------------------------------------------------------------------
+    Operation("GET", "/metering", NODE, metering.MeteringRoutes.show, CollectorStatistics),
+    Operation(
+        "POST",
+        "/metering/export",
+        NODE,
+        metering.MeteringRoutes.export,
+        Exported,
+        query=(Parameter("new_archive", "The one that was there is lost, or moved away.", bool),),
+    ),
+    # --- Cluster ----------------------------------------------------------------------------
+    Operation("GET", "/cluster", NODE, cluster.ClusterRoutes.show, ClusterStatus),
+    Operation(
+        "POST",
+        "/cluster/join",
+        NODE,
+        cluster.ClusterRoutes.join,
+        cluster.UnderWay,
+        cluster.JoinAsked,
+        status=(202,),
+    ),
+    Operation(
+        "DELETE",
+        "/cluster/stores/{number}",
+        NODE,
+        cluster.ClusterRoutes.remove,
+        cluster.UnderWay,
+        status=(202,),
+    ),
+    Operation(
+        "POST",
+        "/cluster/groups/{group}/transfer",
+        NODE,
+        cluster.ClusterRoutes.transfer,
+        cluster.Moved,
+        cluster.TransferAsked,
+    ),
+    Operation(
+        "POST",
+        "/cluster/groups/{group}/move",
+        NODE,
+        cluster.ClusterRoutes.move,
+        cluster.MoveUnderWay,
+        cluster.MoveAsked,
+        status=(202,),
+    ),
+    Operation(
+        "DELETE",
+        "/cluster/groups/{group}/move",
+        NODE,
+        cluster.ClusterRoutes.cancel_move,
+        cluster.MoveUnderWay,
+        status=(202,),
+    ),
+    Operation(
+        "POST", "/cluster/rebalance", NODE, cluster.ClusterRoutes.rebalance, cluster.MovedGroups
+    ),
+    Operation("GET", "/cluster/features", NODE, cluster.FeatureRoutes.show, FeatureList),
+    Operation(
+        "POST",
+        "/cluster/features",
+        NODE,
+        cluster.FeatureRoutes.enable,
+        FeatureList,
+        cluster.FeaturesAsked,
+    ),
+    Operation("GET", "/cluster/gateways", NODE, cluster.ClusterRoutes.gateways, cluster.Gateways),
+    Operation(
+        "POST",
+        "/cluster/gateways/{name}/drain",
+        NODE,
+        cluster.ClusterRoutes.drain,
+        takes=cluster.DrainAsked,
+    ),
+)
+"""Below /api/v1. In a class of resources an operation is known by its handler."""

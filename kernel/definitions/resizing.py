@@ -1,0 +1,196 @@
+"""A topic gets other queues (ADR 31), by the leader of its home.
+
+    PLAN at home -> SEAL where the queues are that lose their keys -> RESIZE where any queue is
+                 -> RESIZE at home: the definition that everybody publishes by
+
+The plan stands in the state of the home until the last step: whoever leads it next goes on, and
+each step can be done twice. Successors are in the Raft group of their first predecessor.
+
+Durability: each step returns once its command is on disk; nothing is published to a successor
+before the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
+
+from msgspec import structs
+
+from ..api.model import QueueRef, TopicInfo
+from ..broker.group_state.resized import ResizedTopic
+from ..broker.group_state.state import GroupState
+from ..broker.log_commands import commands
+from ..broker.log_commands.resize_commands import (
+    NOT_THERE,
+    STILL_NAMED,
+    NewQueue,
+    Plan,
+    Resize,
+    Retire,
+    Seal,
+)
+from ..common import ring as rings
+from ..common.errors import Code, KernelError
+from ..common.ids import NUMBER_BITS, Offset, RaftGroup, TopicId, home_of, queue_id
+from . import definition_checks as checks
+
+
+class Decide(Protocol):
+    """Has the leader of a group in this process carry out a command; its result."""
+
+    async def __call__(self, group: RaftGroup, command: commands.Control, /) -> object:
+        """Raises its result if that is a KernelError."""
+
+
+class Propose(Protocol):
+    """Has a command carried out in a group, wherever it is led; its result."""
+
+    async def __call__(self, group: RaftGroup, command: commands.Control, /) -> object:
+        """Raises its result if that is a KernelError."""
+
+
+class Resizing:
+    """Carries out resizes. The caller sees to it that a name is changed by one at a time."""
+
+    def __init__(
+        self, state_of: Callable[[RaftGroup], GroupState], decide: Decide, propose: Propose
+    ) -> None:
+        self._state_of = state_of
+        self._decide = decide
+        self._propose = propose
+
+    async def resize(self, topic: TopicInfo, queues: int) -> TopicInfo:
+        """Have so many queues take messages. Raises KernelError: NOT_ALLOWED, the topic keeps the
+        queues it has; INVALID_ARGUMENT; IN_USE, a number that is needed is not free.
+        """
+        checks.check_resize(topic)
+        if self._resized(topic.id).plan is not None:
+            topic = await self.go_on(topic.id)
+        before = topic.ring or rings.first_ring(len(topic.queues))
+        free = _free_numbers(topic)
+        try:
+            after = rings.resized(before, queues, free)
+        except ValueError as error:
+            raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
+        if after == before:
+            return topic
+        group_of = {ref.id & NUMBER_BITS: ref.group for ref in topic.queues}
+        refs = tuple(
+            QueueRef(queue_id(topic.id, number), group_of[min(old)])
+            for number, old in rings.predecessors(before, after).items()
+        )
+        await self._decide(home_of(topic.id), Plan(topic.id, after, refs))
+        return await self.go_on(topic.id)
+
+    async def go_on(self, ident: TopicId) -> TopicInfo:
+        """Carry out the plan of a topic, if there is one."""
+        home = home_of(ident)
+        topic, resized = self._state_of(home).topics[ident].info(), self._resized(ident)
+        plan = resized.plan
+        if plan is None:
+            return topic
+        before = topic.ring or rings.first_ring(len(topic.queues))
+        ends = await self._seal(topic, rings.sealed(before, plan.ring))
+        successors = tuple(
+            NewQueue(
+                number,
+                Offset(max(ends[each] for each in old)),
+                tuple(sorted(old.union(*(resized.predecessors.get(at, ()) for at in old)))),
+            )
+            for number, old in rings.predecessors(before, plan.ring).items()
+        )
+        grown = structs.replace(
+            topic,
+            version=topic.version + 1,
+            queues=tuple(sorted((*topic.queues, *plan.queues), key=lambda ref: ref.id)),
+            ring=plan.ring,
+        )
+        return await self._define(topic, _change(grown, resized.offsets_from, successors))
+
+    async def let_go(self, topic: TopicInfo) -> TopicInfo:
+        """Have the definition lose those sealed queues that everybody is done with: their groups
+        may remove them then.
+        """
+        resized = self._resized(topic.id)
+        if resized.plan is not None:
+            return topic
+        sealed = [ref for ref in topic.queues if ref not in topic.writable]
+        outcomes = await asyncio.gather(
+            *(self._propose(ref.group, Retire(ref.id)) for ref in sealed)
+        )
+        asked = dict(zip(sealed, outcomes, strict=True))
+        done = [ref for ref in sealed if asked[ref] in (STILL_NAMED, NOT_THERE)]
+        if not done:
+            return topic
+        ends = await self._seal(topic, {ref.id & NUMBER_BITS for ref in done})
+        above = max(resized.offsets_from, *ends.values())
+        if above > resized.offsets_from:
+            # The home knows before anything is gone: who leads next must not begin below it.
+            known = _change(structs.replace(topic, version=topic.version + 1), above)
+            info = await self._decide(home_of(topic.id), known)
+            assert isinstance(info, TopicInfo)
+            topic = info
+        left = tuple(ref for ref in topic.queues if ref not in done)
+        shrunk = structs.replace(topic, version=topic.version + 1, queues=left)
+        return await self._define(topic, _change(shrunk, above))
+
+    async def _define(self, before: TopicInfo, change: Resize) -> TopicInfo:
+        """Have a definition known wherever the topic has queues, or had; at home last."""
+        home = home_of(before.id)
+        others = {ref.group for ref in (*before.queues, *change.queues)} - {home}
+        await asyncio.gather(*(self._propose(each, change) for each in sorted(others)))
+        info = await self._decide(home, change)
+        assert isinstance(info, TopicInfo)
+        return info
+
+    def _resized(self, ident: TopicId) -> ResizedTopic:
+        return self._state_of(home_of(ident)).resized.get(ident) or ResizedTopic()
+
+    async def _seal(self, topic: TopicInfo, numbers: Collection[int]) -> dict[int, int]:
+        """Seal queues, wherever they are; where each of them ends."""
+        by_group: dict[RaftGroup, list[int]] = {}
+        for ref in topic.queues:
+            if ref.id & NUMBER_BITS in numbers:
+                by_group.setdefault(ref.group, []).append(ref.id & NUMBER_BITS)
+        results = await asyncio.gather(
+            *(self._propose(group, Seal(topic.id, tuple(some))) for group, some in by_group.items())
+        )
+        ends: dict[int, int] = {}
+        for some, result in zip(by_group.values(), results, strict=True):
+            assert isinstance(result, list)
+            ends.update(zip(some, result, strict=True))
+        return ends
+
+    def planned(self, groups: Collection[RaftGroup]) -> Iterator[TopicInfo]:
+        """Topics of these homes whose resize is not finished."""
+        for group in groups:
+            state = self._state_of(group)
+            for ident, resized in list(state.resized.items()):
+                if resized.plan is not None and home_of(ident) == group:
+                    yield state.topics[ident].info()
+
+
+def _change(topic: TopicInfo, offsets_from: int, successors: tuple[NewQueue, ...] = ()) -> Resize:
+    return Resize(
+        topic.id,
+        topic.version,
+        topic.tenant,
+        topic.name,
+        topic.options,
+        topic.groups,
+        topic.queues,
+        topic.ring,
+        Offset(offsets_from),
+        successors,
+    )
+
+
+def _free_numbers(topic: TopicInfo) -> list[int]:
+    """Numbers for successors, those first that were never used: one that was may not be gone yet
+    where it was.
+    """
+    taken = {ref.id & NUMBER_BITS for ref in topic.queues}
+    free = rings.free_numbers(taken)
+    return sorted(free, key=lambda number: (number < max(taken), number))

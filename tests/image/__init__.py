@@ -1,0 +1,1 @@
+"""The image of the Containerfile, built and served: `make test-image`."""
