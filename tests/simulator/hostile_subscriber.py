@@ -105,7 +105,7 @@ class HostileSubscriber:
         except KernelError as error:
             await late.pause()
             raise error_through_bytes(error) from None
-        await late.pause()
+        await self._client.definitions.heard()
         for each in subscriptions:
             self.subscriptions.pop(each, None)
         return _told(told)
@@ -118,7 +118,7 @@ class HostileSubscriber:
         except KernelError as error:
             await late.pause()
             raise error_through_bytes(error) from None
-        await late.pause()
+        await self._client.definitions.heard()
         self.subscriptions.pop(subscription, None)
         return was_there
 

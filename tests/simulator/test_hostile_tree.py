@@ -140,6 +140,26 @@ async def test_who_leaves_a_subscription_gets_nothing_more_of_it(world: World, s
     assert subscribed.bodies[before:] == [b"b"], "its credit is there for the others"
 
 
+@SEEDS
+@simulated()
+async def test_a_gateway_knows_of_its_own_unsubscribing_when_that_is_answered(
+    world: World, seed: int
+) -> None:
+    """As a gateway does that has names looked up by their leader: it may say "nobody" then."""
+    far = Far(world, seed)
+    subscribed = await SubscriberClient.open(far, "g", credit=2)
+    of = Subscription("a")
+    for _ in range(20):
+        for unsubscribe in (
+            lambda: subscribed.subscriber.unsubscribe(of),
+            lambda: subscribed.subscriber.unsubscribe_all([of]),
+        ):
+            await subscribed.subscribe("a")
+            assert far.client.tree.to(DEFAULT_TENANT, "a").count == 1
+            assert await unsubscribe() in (True, {of: True})
+            assert far.client.tree.to(DEFAULT_TENANT, "a").count == 0
+
+
 @pytest.mark.usefixtures("often")
 @SEEDS
 @simulated()
