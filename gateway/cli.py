@@ -69,7 +69,12 @@ COMMANDS: Final = {
     "group": Entry("admin.group", "app", "Consumer groups of topics."),
     "router": Entry("admin.route", "routers", "Routers: what AMQP calls exchanges."),
     "route": Entry("admin.route", "routes", "Routes from routers: what AMQP calls bindings."),
-    "message": Entry("admin.message", "app", "Look at messages, send one."),
+    "message": Entry(
+        "admin.message", "app", "Look at messages, send, consume, move and drop them."
+    ),
+    "dead-letters": Entry(
+        "admin.dead_letters", "app", "Dead letters: where they wait, and bringing them back."
+    ),
     "connection": Entry("admin.connection", "app", "Who is connected."),
     "events": Entry(
         "admin.events",

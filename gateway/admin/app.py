@@ -23,10 +23,12 @@ from gateway.admin.openapi import API_PATH, Description
 from gateway.admin.operations import API, TOP
 from gateway.admin.resources.cluster import Admission, ClusterRoutes, FeatureRoutes
 from gateway.admin.resources.connections import ConnectionRoutes
+from gateway.admin.resources.consuming import ConsumingRoutes
 from gateway.admin.resources.events import EventRoutes
 from gateway.admin.resources.limits import LimitRoutes
 from gateway.admin.resources.messages import MessageRoutes
 from gateway.admin.resources.metering import MeteringRoutes
+from gateway.admin.resources.moves import MoveRoutes
 from gateway.admin.resources.routers import RouterRoutes
 from gateway.admin.resources.sessions import SessionRoutes
 from gateway.admin.resources.tenants import KnownTenants
@@ -126,11 +128,14 @@ class StoreParts:
 def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
     """The application of one listener, behind its guard."""
     tenants = KnownTenants(parts.tenants, parts.principals.store, words_in(parts.declared))
+    messages = MessageRoutes(parts.client, parts.clock, tenants, names_by_origin(parts.declared))
     resources: list[object] = [
         tenants,
         TopicRoutes(parts.client, parts.clock, tenants, parts.adapters, parts.shapes),
         RouterRoutes(parts.client, tenants),
-        MessageRoutes(parts.client, parts.clock, tenants, names_by_origin(parts.declared)),
+        messages,
+        ConsumingRoutes(parts.client, tenants, messages),
+        MoveRoutes(parts.client, tenants),
         SessionRoutes(parts.client, tenants, parts.declared),
         ConnectionRoutes(parts.adapters, parts.node_name, tenants, parts.disconnects),
         PrincipalRoutes(parts.principals, tenants),

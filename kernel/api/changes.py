@@ -51,7 +51,9 @@ class PurgeTopic:
     name: str
     group: str
     in_flight: bool = False
-    """Drop the leased ones too, and forget the deduplication window."""
+    """Drop the leased ones too, and forget the deduplication window. Not with `before_ms`."""
+    before_ms: int | None = None
+    """Only what was stored before this time (ms since the epoch, see `Client.offset_since`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ class StartMove:
     back_to: tuple[str, ...] | None = None
     """Without a destination: the topics that whoever asks may write to. What was a dead letter of
     another stays, and ends the task. None: of any."""
+    messages_max: int | None = None
+    """At most so many messages in all, from 1 on; None: as many as are ready now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,10 +218,18 @@ class Definer(ABC):
         return ready
 
     async def _purge(self, change: PurgeTopic) -> int:
+        if change.in_flight and change.before_ms is not None:
+            text = "what consumers hold is dropped whatever its age, or not at all"
+            raise KernelError(Code.INVALID_ARGUMENT, text)
         topic = self._topic(change.tenant, change.name)
         purged = 0
         for ref in topic.queues:
-            attempt = partial(_purge, ref.id, change, self._proposer.next_identity())
+            identity = self._proposer.next_identity()
+            attempt = partial(_purge, ref.id, change, identity)
+            if change.before_ms is not None:
+                end = await self._leader_of(ref.group).offset_since(ref.id, change.before_ms)
+                below = commands.Purge(ref.id, change.group, end, (), forget=False)
+                attempt = partial(_propose, below, identity)
             result = await self._proposer.outcome(ref.group, attempt)
             purged += result if isinstance(result, int) else 0
         return purged
@@ -334,3 +342,8 @@ def _purge(
 ) -> None:
     """An attempt to purge one queue."""
     leader.purge(queue, change.group, identity, done, in_flight=change.in_flight)
+
+
+def _propose(command: commands.Control, identity: Identity, leader: Leader, done: Done) -> None:
+    """An attempt to have one command carried out."""
+    leader.propose(command, identity, done)

@@ -136,6 +136,8 @@ class Mover:
         if change.per_second is not None and not 1 <= change.per_second <= PER_SECOND_MAX:
             message = f"per_second must be 1 to {PER_SECOND_MAX}"
             raise KernelError(Code.INVALID_ARGUMENT, message)
+        if change.messages_max is not None and change.messages_max < 1:
+            raise KernelError(Code.INVALID_ARGUMENT, "messages_max must be 1 or more")
         if change.back_to is not None and len(change.back_to) > BACK_TO_MAX:
             message = f"back to {len(change.back_to)} topics; at most {BACK_TO_MAX} are named"
             raise KernelError(Code.LIMIT_EXCEEDED, message)
@@ -151,6 +153,7 @@ class Mover:
             if len(self._running) >= RUNNING_MAX:
                 raise KernelError(Code.LIMIT_EXCEEDED, f"{RUNNING_MAX} tasks move messages already")
             topic = self._topology.topics[change.tenant, change.name]
+            ready = await self._ready(topic, change.group)
             task = MoveTask(
                 id=ident,
                 tenant=change.tenant,
@@ -159,7 +162,7 @@ class Mover:
                 destination=change.destination,
                 per_second=change.per_second,
                 back_to=change.back_to,
-                to_move=await self._ready(topic, change.group),
+                to_move=min(ready, change.messages_max or ready),
                 started_ms=self._wall_ms(),
             )
             await self._write(task)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import gateway.cli
 from tests.gateway import cluster
 from tests.gateway.serving import Process, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.gateway.cluster import Running
 
@@ -41,3 +45,35 @@ def running(shared: Running) -> Running:
 def stack() -> Iterator[contextlib.ExitStack]:
     with contextlib.ExitStack() as made:
         yield made
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def weir(
+    node: Process, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ran]:
+    """The command line in this process, told of the node by its data directory."""
+    for name in list(os.environ):
+        if name.startswith("WEIR_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("WEIR_NODE__DATA", str(node.data))
+
+    def run(*arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as left:
+            gateway.cli.main(arguments)
+        captured = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return Ran(left.value.code, captured.out, captured.err)
+
+    return run

@@ -53,6 +53,7 @@ DECIDED = {
     "tenants": SOME,
     "topics": TENANT,
     "groups": TENANT,
+    "dead-letters": TENANT,
     "routers": TENANT,
     "sessions": TENANT,
     "connections": TENANT,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,39 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.gateway.conftest import Ran
     from tests.gateway.serving import Process
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def weir(
-    node: Process, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Ran]:
-    """The command line in this process, told of the node by its data directory."""
-    for name in list(os.environ):
-        if name.startswith("WEIR_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("WEIR_NODE__DATA", str(node.data))
-
-    def run(*arguments: str) -> Ran:
-        with pytest.raises(SystemExit) as left:
-            gateway.cli.main(arguments)
-        captured = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return Ran(left.value.code, captured.out, captured.err)
-
-    return run
 
 
 def commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:

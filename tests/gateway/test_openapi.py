@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 """Of each operation: some hundred requests in all."""
 
-WAITS = {"GET /limits", "GET /events"}
+WAITS = {"GET /limits", "GET /events", "POST /topics/{topic}/groups/{group}/receive"}
 """Operations that take a second each."""
 
 CHECKS = [
@@ -163,9 +163,10 @@ REFUSED = {
     "DELETE /connections",
     "GET /connections/{connection}",
     "DELETE /connections/{connection}",
+    "DELETE /topics/{topic}/moves/{task}",
 }
-"""There is no session, and no connection of a name that was made up. Bodies are refused as well
-where they name what is not there."""
+"""There is no session, no connection and no task of a name that was made up. Bodies are
+refused as well where they name what is not there."""
 
 
 def test_every_answer_is_as_the_document_says(node: Process) -> None:

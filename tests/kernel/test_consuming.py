@@ -339,6 +339,35 @@ async def test_a_purge_drops_what_is_ready_and_leaves_what_is_held(
 
 @BOTH
 @simulated()
+async def test_a_purge_of_what_is_older_leaves_what_is_held_and_what_came_later(
+    world: World, options: TopicOptions
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", options)
+    await peer.publish(topic, b"held", b"old 1", b"old 2")
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await asyncio.sleep(1)
+    before_ms = world.clock.wall_ms()
+    await asyncio.sleep(1)
+    await peer.publish(topic, b"young")
+    change = PurgeTopic(DEFAULT_TENANT, "work", DEFAULT_GROUP, before_ms=before_ms)
+
+    assert await world.client.administer(change) == 2
+
+    assert statistics(world, topic) == (1, 1)
+    recorder.grant(5)
+    await recorder.wait_for(2)
+    assert recorder.bodies == [b"held", b"young"]
+    assert await world.client.administer(change) == 0
+    both = PurgeTopic(DEFAULT_TENANT, "work", DEFAULT_GROUP, in_flight=True, before_ms=before_ms)
+    with pytest.raises(KernelError) as refused:
+        await world.client.administer(both)
+    assert refused.value.code is Code.INVALID_ARGUMENT
+
+
+@BOTH
+@simulated()
 async def test_consumers_of_a_topic_with_several_queues_get_everything(
     world: World, options: TopicOptions
 ) -> None:

@@ -169,6 +169,17 @@ async def test_not_more_go_in_a_second_than_asked_for_and_what_comes_later_stays
 
 
 @simulated()
+async def test_not_more_go_in_all_than_asked_for(world: World) -> None:
+    await dead_letters(world, "a", count=4)
+    await move(world, messages_max=3, per_second=2)
+    task = await ended(world)
+    assert (task.state, task.to_move, task.moved) == (MoveState.COMPLETED, 3, 3)
+    assert (ready(world, "a"), ready(world, "dead")) == (3, 1)
+    await move(world, messages_max=3)
+    assert (await ended(world)).moved == 1
+
+
+@simulated()
 async def test_one_task_runs_for_a_topic_and_it_can_be_cancelled(world: World) -> None:
     await dead_letters(world, "a", count=10)
     ident = await move(world, per_second=2)
@@ -313,6 +324,7 @@ async def test_what_a_task_may_not_be_asked_for(world: World) -> None:
         (StartMove(DEFAULT_TENANT, "dead", DEFAULT_GROUP, "none"), Code.NOT_FOUND),
         (StartMove(DEFAULT_TENANT, "dead", DEFAULT_GROUP, None, 0), Code.INVALID_ARGUMENT),
         (StartMove(DEFAULT_TENANT, "dead", DEFAULT_GROUP, None, 501), Code.INVALID_ARGUMENT),
+        (StartMove(DEFAULT_TENANT, "dead", DEFAULT_GROUP, messages_max=0), Code.INVALID_ARGUMENT),
         (
             StartMove(DEFAULT_TENANT, "dead", DEFAULT_GROUP, back_to=("a",) * (BACK_TO_MAX + 1)),
             Code.LIMIT_EXCEEDED,

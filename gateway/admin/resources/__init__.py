@@ -4,6 +4,8 @@
 - `declared_shapes`: what adapters declare of topics and groups made by hand
 - `routers`: routers with their routes
 - `messages`: reading and publishing by hand
+- `consuming`: what groups consume, taken by hand, and where they go on
+- `moves`: messages moved from topic to topic, dead letters among them
 - `connections`: connections, listed and closed
 - `sessions`: sessions of clients, ended
 - `users`, `principals`: users, access keys and policies; how they are made and changed

@@ -1,13 +1,13 @@
 """Looking at messages without touching them, and sending one, over HTTP.
 
-    GET  /topics/TOPIC/messages?queue=&from_queue=&offset=&since_ms=&limit=
+    GET  /topics/TOPIC/messages?queue=&from_queue=&offset=&since_ms=&group=&limit=
     POST /topics/TOPIC/messages
 
 Both take ?tenant=NAME (`tenants`).
 
 Peeking reads the log by offset, or what was stored from a time on (`since_ms`, since the epoch, by
-the clock of the queue's leader): it leases nothing, counts no attempt, and shows messages whatever
-their state (waiting, leased, acked but still kept).
+the clock of the queue's leader), or what a group is not done with (`group`): it leases nothing,
+counts no attempt, and shows messages whatever their state (waiting, leased, acked but still kept).
 A message sent has the kernel as its writer; every protocol reads its attributes by the message
 contract (docs/design/model.md#the-message-contract).
 """
@@ -25,7 +25,7 @@ from msgspec import Meta, Struct
 
 from adapters.base import KERNEL_ORIGIN
 from gateway.admin.http.requests import answer, number, read_body
-from gateway.admin.resources.topics import find_topic
+from gateway.admin.resources.topics import find_topic, options_of
 from kernel.api import message as messages
 from kernel.api.message import Ext, Flag, Message
 from kernel.common.errors import Code, KernelError
@@ -161,28 +161,32 @@ class MessageRoutes:
         first = number(request, "queue" if one else "from_queue", 0, most=last)
         offset = number(request, "offset", 0)
         since_ms = number(request, "since_ms", 0)
+        group = request.query_params.get("group")
+        if group is not None:
+            options_of(topic, group)
         limit = number(request, "limit", PEEK_DEFAULT, least=1, most=PEEK_MAX)
         found: list[MessageShown] = []
         size = 0
-        async for queue, at, slot in self._walk(
-            topic, first, first if one else last, offset, since_ms
-        ):
+        queues = range(first, (first if one else last) + 1)
+        async for queue, at, slot in self._walk(topic, queues, offset, since_ms, group):
             if len(found) == limit or size >= PEEK_BYTES_MAX:
                 return answer(MessagePage(found, (queue, at)))
-            found.append(self._shown(queue, at, slot))
+            found.append(self.shown(queue, at, slot))
             size += len(slot)
         return answer(MessagePage(found, None))
 
     async def _walk(
-        self, topic: TopicInfo, first: int, last: int, offset: int, since_ms: int
+        self, topic: TopicInfo, queues: range, offset: int, since_ms: int, group: str | None
     ) -> AsyncIterator[tuple[int, int, bytes]]:
-        """(queue, offset, slot) from an offset of queue `first` to the end of queue `last`, of each
-        queue from a time on. One read a message: a page of the largest ones must not be in memory
-        at once.
+        """(queue, offset, slot) from an offset of the first of some queues to the end of the last,
+        of each queue from a time and from what a group is not done with on. One read a message: a
+        page of the largest ones must not be in memory at once.
         """
-        for queue in range(first, last + 1):
+        for queue in queues:
             start, end = await self._client.span(topic, queue)
-            at = max(start, offset) if queue == first else start
+            at = max(start, offset) if queue == queues.start else start
+            if group is not None:
+                at = max(at, await self._client.position(topic, queue, group))
             if since_ms:
                 at = max(at, await self._client.offset_since(topic, queue, since_ms))
             while at < end:
@@ -193,7 +197,8 @@ class MessageRoutes:
                 yield queue, at, got[0][1]
                 at += 1
 
-    def _shown(self, queue: int, offset: int, slot: bytes) -> MessageShown:
+    def shown(self, queue: int, offset: int, slot: bytes) -> MessageShown:
+        """A message as the API tells of it."""
         message = messages.decode(slot)
         attributes = dict(self._client.origins.attributes(message.origin, message.native))
         own = message.ext.get(Ext.ATTRIBUTES)

@@ -12,9 +12,9 @@ Each takes ?tenant=NAME (`tenants`).
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Meta, Struct
 
 from gateway.admin.http.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.resources import topic_shapes as shapes
@@ -51,10 +51,11 @@ class GroupPage(Struct, frozen=True):
 
 
 class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`in_flight`: the leased messages too."""
+    """`in_flight`: the leased messages too. `older_ms`: only what was stored so long ago."""
 
     group: str = DEFAULT_GROUP
     in_flight: bool = False
+    older_ms: Annotated[int, Meta(ge=0, le=2**53)] | None = None
 
 
 class Purged(Struct, frozen=True):
@@ -138,8 +139,11 @@ class TopicRoutes:
         """Drop what a group has not consumed; says how many messages."""
         asked = await read_body(request, PurgeRequest)
         topic = await find_topic(self._client, self._tenants.of(request), request)
-        _options_of(topic, asked.group)
-        change = PurgeTopic(topic.tenant, topic.name, asked.group, asked.in_flight)
+        options_of(topic, asked.group)
+        before_ms = None
+        if asked.older_ms is not None:
+            before_ms = max(0, self._clock.wall_ms() - asked.older_ms)
+        change = PurgeTopic(topic.tenant, topic.name, asked.group, asked.in_flight, before_ms)
         messages = await self._client.administer(change)
         assert isinstance(messages, int)
         return answer(Purged(messages))
@@ -206,7 +210,7 @@ class TopicRoutes:
     async def _group_named(self, request: Request) -> tuple[TopicInfo, str]:
         topic = await find_topic(self._client, self._tenants.of(request), request)
         name = path_name(request, "group")
-        _options_of(topic, name)
+        options_of(topic, name)
         return topic, name
 
     async def _put_group(
@@ -285,7 +289,7 @@ async def topic_named(client: Client, tenant: str, name: str) -> TopicInfo:
     return topic
 
 
-def _options_of(topic: TopicInfo, group: str) -> GroupOptions:
+def options_of(topic: TopicInfo, group: str) -> GroupOptions:
     """Settings of a group. Raises KernelError NOT_FOUND."""
     options = topic.groups.get(group)
     if options is None:

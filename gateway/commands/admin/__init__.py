@@ -1,6 +1,7 @@
 """Commands for whoever administers a server that runs, by its admin API.
 
 - `topic`, `group`, `route`, `message`, `session`: what is in it
+- `consume`, `dead_letters`: messages taken by hand, and those that nobody could take
 - `user`, `tenant`, `limit`: who may use it, and how much
 - `connection`, `events`: who is connected, what happens
 - `cluster`, `node`, `health`: its processes

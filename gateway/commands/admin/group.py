@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from gateway.commands.common.values import (
     put_one,
     text,
 )
+from kernel.store.drivers.system import SystemClock
 
 app = typer.Typer(help="Consumer groups of topics.", no_args_is_help=True)
 
@@ -188,6 +190,56 @@ def remove_group(
     confirm(f"Removing group {group} of {topic}", group, yes=yes)
     api.delete(path_of("topics", topic, "groups", group))
     put({"name": group, "topic": topic}, Table(("removed", "topic"), [(group, topic)]), output)
+
+
+@app.command("seek")
+@with_groups
+def seek_group(
+    topic: TopicName,
+    group: GroupName,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="earliest|latest|TIME|OFFSET",
+            help="TIME: so long ago (2h), or 2026-11-23T10:00 (UTC unless it says otherwise). "
+            "OFFSET: of one queue.",
+        ),
+    ],
+    queue: Annotated[
+        int | None, typer.Option("--queue", help="Only this queue; else all of them.", min=0)
+    ] = None,
+    yes: YesOption = False,
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have a group of a stream go on from elsewhere: what it had consumed comes again, or what it
+    skips never does. Nobody may use it meanwhile.
+    """
+    place = _place(to)
+    api = server.connect()
+    confirm(f"What group {group} of {topic} has consumed", group, yes=yes)
+    sought = api.post(
+        path_of("topics", topic, "groups", group) + "/seek", {**place, "queue": queue}
+    )
+    rows = [(text(row["queue"]), text(row["offset"])) for row in sought["queues"]]
+    put(sought, Table(("queue", "offset"), rows), output)
+
+
+def _place(to: str) -> dict[str, object]:
+    """Where a group is to go on, as the API has it. Raises CommandError (usage)."""
+    if to in {"earliest", "latest"}:
+        return {"to": to}
+    if to.isascii() and to.isdigit() and len(to) <= 15:
+        return {"offset": int(to)}
+    try:
+        when = datetime.fromisoformat(to)
+    except ValueError:
+        return {"time_ms": SystemClock().wall_ms() - milliseconds(to)}
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return {"time_ms": int(when.timestamp() * 1_000)}
 
 
 def _target(given: str) -> dict[str, str | None] | None:

@@ -1,4 +1,4 @@
-"""`weir message`: looking at messages without touching them, and sending one."""
+"""`weir message`: looking at messages, sending them, and what else is done to them by hand."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.commands.admin.consume import consume, message_table
+from gateway.commands.admin.dead_letters import Rate, Wait, run_move
 from gateway.commands.common.api import path_of, tenant_option
 from gateway.commands.common.options import (
     FormatOption,
     TenantOptions,
+    YesOption,
     with_groups,
 )
 from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put, say
-from gateway.commands.common.values import milliseconds, pairs, put_one, text
+from gateway.commands.common.values import confirm, milliseconds, pairs, put_one
 from kernel.store.drivers.system import SystemClock
 
-app = typer.Typer(help="Look at messages, send one.", no_args_is_help=True)
-
-BODY_CHARACTERS = 60
-"""Of a body in a table; the other forms have all of it."""
+app = typer.Typer(help="Look at messages, send, consume, move and drop them.", no_args_is_help=True)
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
 
@@ -66,18 +66,7 @@ def peek(
         since_ms=since_ms,
         limit=min(limit, MESSAGES_MAX),
     )
-    rows = [
-        (
-            row["uid"],
-            text(row["queue"]),
-            text(row["offset"]),
-            row["writer"],
-            text(row["size_bytes"]),
-            _body_text(row),
-        )
-        for row in page["messages"]
-    ]
-    put(page, Table(("uid", "queue", "offset", "writer", "bytes", "body"), rows), output)
+    put(page, message_table(page["messages"]), output)
     if page["next"] is not None:
         at, begin = page["next"]
         again = f"--{'from-' * (queue is None)}queue {at} --offset {begin}"
@@ -134,18 +123,55 @@ def send(
     put_one(sent, sent["uid"], sent.items(), output)
 
 
+app.command("consume")(consume)
+
+
+@app.command()
+@with_groups
+def move(
+    source: Annotated[str, typer.Option("--from", metavar="TOPIC", help="Where they are.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where they are to be.")],
+    group: Annotated[str, typer.Option("--group", help="Whose ready messages.")] = "default",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", help="Most messages; else all ready now.", min=1)
+    ] = None,
+    rate: Rate = None,
+    wait: Wait = True,
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Move what is ready in a group to another topic, each as a new message, each once."""
+    asked = {"to": to, "group": group, "limit": limit, "per_second": rate}
+    run_move(server.connect(), source, asked, output, wait=wait)
+
+
+@app.command()
+@with_groups
+def purge(
+    topic: TopicName,
+    older: Annotated[
+        str, typer.Option("--older", metavar="DURATION", help="Stored so long ago (36h, 7d).")
+    ],
+    group: Annotated[str, typer.Option("--group", help="Whose messages.")] = "default",
+    yes: YesOption = False,
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Drop what a group has not consumed and was stored long ago; what consumers hold stays."""
+    older_ms = milliseconds(older)
+    api = server.connect()
+    confirm(f"Dropping what {topic} has for group {group} from before {older} ago", topic, yes=yes)
+    body = {"group": group, "older_ms": older_ms}
+    purged = api.post(path_of("topics", topic) + "/purge", body)
+    answer = {"name": topic, "messages": purged["messages"]}
+    put(answer, Table(("purged", "messages"), [(topic, str(purged["messages"]))]), output)
+
+
 def _read_body() -> bytes:
     body = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:
         message = f"standard input has more than {BODY_BYTES_MAX} bytes"
         raise CommandError(message, ExitCode.USAGE)
     return body
-
-
-def _body_text(row: dict[str, Any]) -> str:
-    """A body in one cell: what cannot be printed is escaped, what is long is cut."""
-    if "body" not in row:
-        return "(binary)"
-    body: str = row["body"]
-    cut = body[:BODY_CHARACTERS] + ("..." if len(body) > BODY_CHARACTERS else "")
-    return cut if cut.isprintable() else cut.encode("unicode_escape").decode()

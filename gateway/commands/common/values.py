@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put, put_line
@@ -66,6 +67,11 @@ def duration_text(value_ms: int | None) -> str:
                 f"{shown:.0f}{unit}" if shown >= 10 or shown.is_integer() else f"{shown:.1f}{unit}"
             )
     return f"{value_ms}ms"
+
+
+def pause(seconds: float) -> None:
+    """Wait before looking again at what is asked of a server; Ctrl-C ends it."""
+    threading.Event().wait(seconds)
 
 
 def confirm(what: str, name: str, *, yes: bool) -> None:

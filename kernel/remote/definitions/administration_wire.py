@@ -135,6 +135,30 @@ class CancelMove(msgspec.Struct, frozen=True, array_like=True, tag=10):
     task: str
 
 
+class PurgeBefore(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """Carries a `changes.PurgeTopic` with `before_ms`: builds that do not know of that must not
+    take it for one of everything.
+    """
+
+    tenant: Name
+    name: Name
+    group: Name
+    in_flight: bool
+    before_ms: U64
+
+
+class StartMoveOfSome(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """Carries a `changes.StartMove` with `messages_max`; of its own as `PurgeBefore`."""
+
+    tenant: Name
+    name: Name
+    group: Name
+    destination: Name | None
+    per_second: int | None
+    back_to: tuple[Name, ...] | None
+    messages_max: U64
+
+
 Change = (
     PutTopic
     | DeleteTopic
@@ -147,6 +171,8 @@ Change = (
     | PutRecord
     | StartMove
     | CancelMove
+    | PurgeBefore
+    | StartMoveOfSome
 )
 
 
@@ -198,7 +224,20 @@ _KINDS: dict[type[changes.Administration], type[msgspec.Struct]] = {
     changes.StartMove: StartMove,
     changes.CancelMove: CancelMove,
 }
-_CHANGES = {packed: change for change, packed in _KINDS.items()}
+_CHANGES: dict[type[msgspec.Struct], type[changes.Administration]] = {
+    **{packed: change for change, packed in _KINDS.items()},
+    PurgeBefore: changes.PurgeTopic,
+    StartMoveOfSome: changes.StartMove,
+}
+
+
+def _kind_of(change: changes.Administration) -> type[msgspec.Struct]:
+    """What carries a change."""
+    if isinstance(change, changes.PurgeTopic) and change.before_ms is not None:
+        return PurgeBefore
+    if isinstance(change, changes.StartMove) and change.messages_max is not None:
+        return StartMoveOfSome
+    return _KINDS[type(change)]
 
 
 def decides(groups: Sequence[RaftGroup], change: changes.Administration) -> RaftGroup:
@@ -214,7 +253,7 @@ def encode_question(
     """ADMINISTER. Raises KernelError INVALID_ARGUMENT for what has no bytes: a number beyond 64
     bits, half a surrogate pair.
     """
-    kind = _KINDS[type(change)]
+    kind = _kind_of(change)
     fields = {each: getattr(change, each) for each in kind.__struct_fields__}
     if isinstance(change, changes.PutTopic):
         fields["groups"] = dict(change.groups)

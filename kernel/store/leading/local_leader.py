@@ -6,9 +6,12 @@ to questions change nothing.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from ...api.model import TopicStatistics
 from ...api.refusals import TOO_MANY_RETAINED
@@ -240,7 +243,17 @@ class LocalLeader:
             if done is not None:
                 self._host.call_later(0, partial(done, (error,)))
             return
+        if isinstance(change, commands.Purge) and not change.forget:
+            change = self._keeping(change)
         replica.propose(change, identity, done)
+
+    def _keeping(self, purge: commands.Purge) -> commands.Purge:
+        """A purge that leaves what somebody holds now: who asks for it cannot know."""
+        with contextlib.suppress(KernelError):
+            held = self._replica.dispatcher(purge.queue, purge.group).holds()
+            keep = tuple(Offset(each) for each in held if each < purge.end)
+            return msgspec.structs.replace(purge, keep=keep)
+        return purge  # there is no such queue: it changes nothing
 
     def propose_all(
         self, changes: Sequence[commands.Control], identity: Identity, done: Done
@@ -279,8 +292,7 @@ class LocalLeader:
             self._host.call_later(0, partial(done, _result(error)))
             return
         tail = Offset(dispatcher.queue.index.tail)
-        keep = () if in_flight else tuple(map(Offset, dispatcher.holds()))
-        self.propose(commands.Purge(queue, group, tail, keep, in_flight), identity, done)
+        self.propose(commands.Purge(queue, group, tail, (), in_flight), identity, done)
 
     # --- Questions --------------------------------------------------------------------------
 

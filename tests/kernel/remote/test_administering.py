@@ -58,6 +58,7 @@ CHANGES: list[Administration] = [
     PutTopic(T, "orders", TopicOptions(queues=2), GROUPS, must_be_new=True, reserved_name=True),
     DeleteTopic(T, "orders", if_unused=True),
     PurgeTopic(T, "orders", "g", in_flight=True),
+    PurgeTopic(T, "orders", "g", before_ms=1 << 41),
     DeleteGroup(T, "orders", "g"),
     PutRouter(T, "in", RouterOptions(match=Match.PATTERN), must_be_new=True),
     DeleteRouter(T, "in", if_unused=True),
@@ -68,6 +69,7 @@ CHANGES: list[Administration] = [
     StartMove(T, "dead", "g", "orders", 10),
     StartMove(T, "dead", "g"),
     StartMove(T, "dead", "g", back_to=("orders", "others")),
+    StartMove(T, "dead", "g", messages_max=7),
     CancelMove(T, "dead", "task"),
 ]
 
