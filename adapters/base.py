@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from auth.users.directory import Directory
     from kernel.api.changes import PutTopic
     from kernel.api.client import Client
-    from kernel.api.model import GroupOptions, TopicInfo, TopicOptions
+    from kernel.api.model import GroupOptions, RouterOptions, TopicInfo, TopicOptions
     from kernel.api.origins import OriginReader
     from kernel.common.ports import Clock, Random
     from kernel.quotas.accounts import Quotas
 
     from .connections import OpenConnection
+    from .definitions import Foreign
     from .memory import GatewayMemory
     from .moving import ConsumersByKey
 
@@ -476,6 +477,11 @@ class Declaration:
     topic_types: Callable[[], TopicTypes] | None = None
     """The types of streams that its clients know; imports what that takes. A word that several
     adapters know is told to all of them."""
+    predeclared: Callable[[], Mapping[str, RouterOptions]] | None = None
+    """Routers with reserved names that it makes when they are first used, by name; None: none."""
+    definitions: Callable[[bytes, Mapping[str, str]], Foreign | None] | None = None
+    """What a document (JSON) of another broker of its protocol defines; None: it is none of those.
+    It is told the tenants by what the protocol calls them. Raises KernelError INVALID_ARGUMENT."""
     group_defaults: Callable[[ProtocolSettings], GroupDefaults] | None = None
     """What groups get that are made by hand, by the adapter's settings, whether it is served or
     not; the first in protocols.yaml that has them decides."""

@@ -7,6 +7,7 @@ imports it.
 - `app`: runs a node: event loop, logging, exit codes
 - `serving/`: nodes, put together
 - `admin/`: the HTTP API for operators
+- `definitions/`: all that is defined, written and applied as one document
 - `reporting/`: metering, reports to the cluster, log lines
 - `process/`: data directory, start and stop
 - `access/`: users, rights, certificates

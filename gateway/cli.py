@@ -89,6 +89,11 @@ COMMANDS: Final = {
     "limit": Entry(
         "admin.limit", "app", "Limits of what tenants, users, topics and listeners may use."
     ),
+    "definitions": Entry(
+        "admin.definitions",
+        "app",
+        "All that is defined: topics, groups, routers, routes, users, keys, policies, limits.",
+    ),
     "cluster": Entry("admin.cluster", "app", "The stores of a cluster."),
     "node": Entry("admin.node", "app", "The gateways of a cluster."),
     "context": Entry(

@@ -6,6 +6,7 @@ From the wire inwards:
 - `connection/`: one connection without I/O; its tables are in `lifecycle`
 - `channel/`: one channel: publishing, consuming, confirms, transactions
 - `topology/`: exchanges, queues and bindings
+- `importing/`: RabbitMQ's definitions.json as definitions of ours
 - `messages/`: a stored message as AMQP sees it
 - `codec/`: methods, tables, properties and frames as bytes
 

@@ -8,7 +8,11 @@ from adapters.amqp.origin import ORIGIN_BYTE
 from adapters.base import WEIR, Declaration, TenantWord, Trial
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from adapters.base import Adapter, Services
+    from adapters.definitions import Foreign
+    from kernel.api.model import RouterOptions
     from kernel.api.origins import OriginReader
 
 
@@ -49,6 +53,21 @@ def reader() -> OriginReader:
     return AMQP_ORIGIN
 
 
+def predeclared() -> Mapping[str, RouterOptions]:
+    """The exchanges that every virtual host has."""
+    from adapters.amqp.names import PREDECLARED
+    from adapters.amqp.topology import exchanges
+
+    return {name: exchanges.predeclared(name).router_options() for name in PREDECLARED}
+
+
+def definitions(data: bytes, tenants: Mapping[str, str]) -> Foreign | None:
+    """What RabbitMQ's definitions.json defines."""
+    from adapters.amqp.importing.rabbit_definitions import read
+
+    return read(data, tenants)
+
+
 AMQP: Final = Declaration(
     name="amqp",
     title="AMQP",
@@ -60,4 +79,6 @@ AMQP: Final = Declaration(
         Trial(WEIR, "tcp", "{weir} bench amqp --url amqp://guest:guest@{address}/%2f --duration 5"),
     ),
     tells_address_only_to_move=True,
+    predeclared=predeclared,
+    definitions=definitions,
 )

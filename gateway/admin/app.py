@@ -24,6 +24,7 @@ from gateway.admin.operations import API, TOP
 from gateway.admin.resources.cluster import Admission, ClusterRoutes, FeatureRoutes
 from gateway.admin.resources.connections import ConnectionRoutes
 from gateway.admin.resources.consuming import ConsumingRoutes
+from gateway.admin.resources.definitions import DefinitionRoutes
 from gateway.admin.resources.events import EventRoutes
 from gateway.admin.resources.limits import LimitRoutes
 from gateway.admin.resources.messages import MessageRoutes
@@ -140,6 +141,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         ConnectionRoutes(parts.adapters, parts.node_name, tenants, parts.disconnects),
         PrincipalRoutes(parts.principals, tenants),
         LimitRoutes(parts.limits, parts.quotas, parts.client, parts.tenants),
+        DefinitionRoutes(parts.client, parts.principals, parts.limits, tenants, parts.declared),
         MeteringRoutes(parts.metering),
         EventRoutes(),
     ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta
 
+from adapters.definitions import Definitions
 from gateway.admin.health import Health, HealthRoutes
 from gateway.admin.http.callers import Right
 from gateway.admin.http.operations import Operation, Parameter
@@ -18,6 +19,7 @@ from gateway.admin.resources import (
     cluster,
     connections,
     consuming,
+    definitions,
     events,
     limits,
     messages,
@@ -30,6 +32,7 @@ from gateway.admin.resources import (
     users,
 )
 from gateway.admin.resources import topic_shapes as shapes
+from gateway.definitions.things import KINDS
 from gateway.reporting.node_metering import Exported
 from kernel.cluster.cluster_admin import ClusterStatus
 from kernel.cluster.messages import FeatureList
@@ -51,6 +54,7 @@ PAGE = (PREFIX, AFTER, LIMIT)
 WHOSE = Parameter("tenant", "Of the user or topic named; the caller's own unless told.")
 USER = Parameter("user", "Whose: all of them, at every gateway that can be reached.")
 REASON = Parameter("reason", "What the clients are told.")
+ONLY = Parameter("only", f"Kinds, parted by commas; all unless told: {', '.join(KINDS)}.")
 IF_UNUSED = Parameter("if_unused", "Only if nobody uses it.", bool)
 
 TOP: Final[Sequence[Operation]] = (
@@ -410,6 +414,28 @@ API: Final[Sequence[Operation]] = (
         NODE,
         limits.LimitRoutes.delete_limit,
         query=(WHOSE,),
+    ),
+    # --- Definitions ------------------------------------------------------------------------
+    Operation(
+        "GET",
+        "/definitions",
+        TENANT,
+        definitions.DefinitionRoutes.export_definitions,
+        Definitions,
+        query=(
+            ONLY,
+            Parameter("secrets", "Without users and keys, if false.", bool),
+        ),
+    ),
+    Operation(
+        "POST",
+        "/definitions",
+        TENANT,
+        definitions.DefinitionRoutes.apply_definitions,
+        definitions.Applied,
+        Definitions,
+        query=(ONLY, Parameter("dry_run", "Change nothing, and say what would be.", bool)),
+        status=(200, 207),
     ),
     # --- Events -----------------------------------------------------------------------------
     Operation(

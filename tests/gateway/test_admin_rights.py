@@ -48,6 +48,7 @@ DECIDED = {
     "health": NODE,
     "metering": NODE,
     "events": NODE,
+    "definitions": TENANT,
     "limits": NODE,
     "cluster": NODE,
     "tenants": SOME,

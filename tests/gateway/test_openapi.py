@@ -53,6 +53,8 @@ def read_by(operation: Operation) -> tuple[str | None, set[str]]:
         names.add("reason")
     if "self._all(" in source:
         names |= set(connections.FILTERS)
+    if "self._read(" in source:  # or another broker's document
+        return "Definitions", names
     return body and body[1].rpartition(".")[2], names
 
 

@@ -9,6 +9,7 @@
 - `connections`: connections, listed and closed
 - `sessions`: sessions of clients, ended
 - `users`, `principals`: users, access keys and policies; how they are made and changed
+- `definitions`: all that is defined, as one document
 - `tenants`: which tenant is meant, and which there are
 - `limits`: what may be used, and what is
 - `events`: what happens

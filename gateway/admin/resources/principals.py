@@ -67,7 +67,7 @@ class Principals:
     ) -> None:
         self.store = store
         self._client = client
-        self._keys = keys
+        self.keys = keys
         self._clock = clock
         self._random = random
         self._lock = asyncio.Lock()
@@ -104,9 +104,7 @@ class Principals:
             created_ms=self._clock.wall_ms(),
         )
         async with self._lock:
-            if self.store.users_by_tenant().get(tenant, 0) >= most:
-                message = f"the limit of {most} users{of_tenant(tenant)} is reached"
-                raise AuthError(AuthCode.LIMIT_EXCEEDED, message)
+            self._check_users(tenant, most)
             return await self._create(user)
 
     async def alter_user(
@@ -135,6 +133,32 @@ class Principals:
                     sign_out=user.sign_out + sign_out,
                 )
             )
+
+    async def put_user(
+        self,
+        tenant: str,
+        name: str,
+        *,
+        password_hash: str,
+        policies: Sequence[str],
+        enabled: bool,
+        most: int = USERS_MAX,
+    ) -> User:
+        """A user, new or changed, whose password was hashed before; without a hash the one that is
+        there keeps its own. Raises as `create_user` does.
+        """
+        async with self._lock:
+            user = self.store.user(tenant, name)
+            if user is None:
+                self._check_users(tenant, most)
+                user = User(tenant=tenant, name=name, created_ms=self._clock.wall_ms())
+            wanted = msgspec.structs.replace(
+                user,
+                password_hash=password_hash or user.password_hash,
+                policies=tuple(policies),
+                enabled=enabled,
+            )
+            return await (self._alter(wanted) if user.version else self._create(wanted))
 
     async def remove_user(self, tenant: str, name: str) -> None:
         """Remove a user and its access keys. Raises AuthError NOT_FOUND."""
@@ -179,12 +203,35 @@ class Principals:
             key_id=key_id,
             tenant=tenant,
             user=user,
-            sealed_secret=self._keys.seal(secret.encode(), secret_context(key_id)),
+            sealed_secret=self.keys.seal(secret.encode(), secret_context(key_id)),
             created_ms=self._clock.wall_ms(),
         )
         async with self._lock:
             self.user(tenant, user)
             return NewKey(await self._create(key), secret)
+
+    async def put_key(
+        self, tenant: str, key_id: str, *, user: str, sealed_secret: bytes, enabled: bool
+    ) -> AccessKey:
+        """A key, new or changed, whose secret was sealed before; without one the key that is there
+        keeps its own. Raises as `create_key` does, and AuthError DAMAGED if it does not open.
+        """
+        if sealed_secret:
+            self.keys.unseal(sealed_secret, secret_context(key_id))
+        async with self._lock:
+            key = self.store.access_key(key_id)
+            if key is None or key.tenant != tenant:
+                key = AccessKey(
+                    key_id=key_id,
+                    tenant=tenant,
+                    user=user,
+                    sealed_secret=sealed_secret,
+                    created_ms=self._clock.wall_ms(),
+                )
+            wanted = msgspec.structs.replace(
+                key, sealed_secret=sealed_secret or key.sealed_secret, enabled=enabled
+            )
+            return await (self._alter(wanted) if key.version else self._create(wanted))
 
     async def alter_key(self, tenant: str, key_id: str, *, enabled: bool) -> AccessKey:
         """Enable or disable a key. Raises AuthError NOT_FOUND."""
@@ -276,6 +323,12 @@ class Principals:
             self._check_policies(record.tenant, POLICIES_PER_TENANT_MAX)
         elif isinstance(record, AccessKey) and self.store.access_key(record.key_id) is not None:
             raise AuthError(AuthCode.ALREADY_EXISTS, f"{record.key_id} exists already")
+
+    def _check_users(self, tenant: str, most: int) -> None:
+        """Raise AuthError LIMIT_EXCEEDED unless a tenant may have one more."""
+        if self.store.users_by_tenant().get(tenant, 0) >= most:
+            message = f"the limit of {most} users{of_tenant(tenant)} is reached"
+            raise AuthError(AuthCode.LIMIT_EXCEEDED, message)
 
     def _check_policies(self, tenant: str, most: int) -> None:
         """Raise AuthError LIMIT_EXCEEDED unless a tenant may have one more."""

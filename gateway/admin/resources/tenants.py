@@ -66,14 +66,21 @@ class KnownTenants:
         fault = name_fault("tenant", name)
         if fault is not None:
             raise KernelError(Code.INVALID_ARGUMENT, fault)
-        known = self._administered(caller_of(request))
+        known = self.administered(caller_of(request))
         shown = ", ".join(known[:NAMED_MAX]) + (", ..." if len(known) > NAMED_MAX else "")
         raise KernelError(
             Code.NOT_FOUND,
             f"there is no tenant {name}: the settings name it below `tenants`; known: {shown}",
         )
 
-    def _administered(self, caller: Caller) -> list[str]:
+    def named_by(self, protocol: str) -> dict[str, str]:
+        """Tenants by what a protocol calls them."""
+        own = {name: name for name in self._store.users_by_tenant()}
+        return own | {
+            known_as(name, each, protocol): name for name, each in self._configured.items()
+        }
+
+    def administered(self, caller: Caller) -> list[str]:
         """The tenants that a caller may know of, by name."""
         known = {*self._configured, *self._store.users_by_tenant()}
         return sorted(name for name in known if caller.administers(name))
@@ -81,7 +88,7 @@ class KnownTenants:
     async def list_tenants(self, request: Request) -> Response:
         """Tenants by name; they are few, so that one page has them."""
         caller = caller_of(request)
-        names = self._administered(caller)
+        names = self.administered(caller)
         if not names:
             takes = f"a policy that allows `administer tenant:NAME`, or {TAKES_NODE}"
             raise KernelError(Code.NOT_ALLOWED, f"this takes {takes}; you are {caller}")

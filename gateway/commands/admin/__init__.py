@@ -3,6 +3,7 @@
 - `topic`, `group`, `route`, `message`, `session`: what is in it
 - `consume`, `dead_letters`: messages taken by hand, and those that nobody could take
 - `user`, `tenant`, `limit`: who may use it, and how much
+- `definitions`: all of both as a file
 - `connection`, `events`: who is connected, what happens
 - `cluster`, `node`, `health`: its processes
 """

@@ -1,0 +1,155 @@
+"""Users of RabbitMQ and their permissions, as users and policies.
+
+A user of RabbitMQ may have rights in several virtual hosts; ours belongs to one tenant. So it is
+made in each tenant in which it has any (there it signs in as TENANT:USER), with a policy
+`rabbitmq-USER`:
+
+    configure R      allow configure topic:P router:P
+    write R          allow publish topic:P router:P     and topic:* if R matches `amq.default`
+    read R           allow consume topic:P router:P
+    any of them      allow inspect topic:P router:P
+    amq.topic in W   allow publish tree:#, or the filters of its topic permission; read likewise
+    administrator    allow administer node:admin tenant:*        (of the virtual host `/`)
+
+What cannot be said as a pattern is not granted. A topic permission of another exchange than
+`amq.topic` has no equal, and so that nobody gets more than before, that exchange is denied.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from adapters.amqp.importing.name_patterns import is_found, patterns_of, tree_pattern_of
+from adapters.amqp.names import DEFAULT_VIRTUAL_HOST, TREE
+from adapters.definitions import PolicyDefined, UserDefined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Say = Callable[[str, str], None]
+    Row = Mapping[str, object]
+
+RABBITS_OWN: Final = "guest"
+DEFAULT_EXCHANGE: Final = "amq.default"
+
+_RESOURCES_MAX: Final = 16
+"""Of one rule (`auth.policies.policy_rules.RESOURCES_PER_RULE_MAX`); a pattern takes two."""
+
+_ACTIONS: Final = {"configure": "configure", "write": "publish", "read": "consume"}
+
+
+def policy_name(user: str) -> str:
+    """The policy that holds what a user of RabbitMQ was permitted."""
+    return f"rabbitmq-{user}"
+
+
+def user_of(user: Row, rules: Sequence[str]) -> UserDefined:
+    """A user in a virtual host in which these are its rules."""
+    return UserDefined(policies=[policy_name(text(user, "name"))] if rules else [])
+
+
+def policy_of(rules: Sequence[str]) -> PolicyDefined:
+    return PolicyDefined(rules=list(rules))
+
+
+def rules_of(
+    user: Row,
+    virtual_host: str,
+    permissions: Sequence[Row],
+    topic_permissions: Sequence[Row],
+    say: Say,
+) -> list[str]:
+    """What a user may do in one virtual host."""
+    name = text(user, "name")
+    rules: list[str] = []
+    seen: list[str] = []
+    for permission in _of(permissions, name, virtual_host):
+        for word, action in _ACTIONS.items():
+            expression = text(permission, word)
+            found = patterns_of(expression)
+            if found is None:
+                why = f"the expression {expression!r} has no equal among patterns: nothing granted"
+                say(f"permission {word} of user {name} in vhost {virtual_host}", why)
+                continue
+            seen += found
+            rules += _rules(action, found)
+            if word == "write" and is_found(expression, DEFAULT_EXCHANGE) and "*" not in found:
+                rules.append("allow publish topic:*")
+            if word != "configure" and is_found(expression, TREE):
+                rules += _tree_rules(name, virtual_host, word, topic_permissions, say)
+    rules += _rules("inspect", tuple(dict.fromkeys(seen)))
+    rules += _denials(name, virtual_host, topic_permissions, say)
+    if virtual_host == DEFAULT_VIRTUAL_HOST and "administrator" in tags(user):
+        rules.append("allow administer node:admin tenant:*")
+    return rules
+
+
+def _of(rows: Sequence[Row], name: str, virtual_host: str) -> list[Row]:
+    asked = (name, virtual_host)
+    return [each for each in rows if (text(each, "user"), text(each, "vhost")) == asked]
+
+
+def _rules(action: str, patterns: Sequence[str]) -> list[str]:
+    found = []
+    for first in range(0, len(patterns), _RESOURCES_MAX // 2):
+        some = patterns[first : first + _RESOURCES_MAX // 2]
+        resources = " ".join(_quoted(f"{kind}:{each}") for each in some for kind in KINDS)
+        found.append(f"allow {action} {resources}")
+    return found
+
+
+KINDS: Final = ("topic", "router")
+
+
+def _quoted(resource: str) -> str:
+    return resource if re.fullmatch(r"[^\s'\"\\]+", resource) else f"'{resource}'"
+
+
+def _tree_rules(
+    name: str, virtual_host: str, word: str, topic_permissions: Sequence[Row], say: Say
+) -> list[str]:
+    """What a right to amq.topic says of the topic tree, into which it leads."""
+    action = _ACTIONS[word]
+    narrowed = [
+        each
+        for each in _of(topic_permissions, name, virtual_host)
+        if text(each, "exchange") == TREE
+    ]
+    if not narrowed:
+        return [f"allow {action} tree:#"]
+    rules = []
+    for each in narrowed:
+        filters = tree_pattern_of(text(each, word))
+        if filters is None:
+            why = f"{text(each, word)!r} is no filter of the topic tree: nothing granted"
+            say(f"topic permission {word} of user {name} in vhost {virtual_host}", why)
+            continue
+        rules += [f"allow {action} {_quoted(f'tree:{found}')}" for found in filters]
+    return rules
+
+
+def _denials(name: str, virtual_host: str, topic_permissions: Sequence[Row], say: Say) -> list[str]:
+    rules = []
+    for each in _of(topic_permissions, name, virtual_host):
+        exchange = text(each, "exchange")
+        if exchange == TREE:
+            continue
+        why = "keys are told apart for amq.topic only: the exchange is denied to this user"
+        say(f"topic permission of user {name} for exchange {exchange} in {virtual_host}", why)
+        rules.append(f"deny publish,consume {_quoted(f'router:{exchange}')}")
+    return rules
+
+
+def text(row: Row, name: str) -> str:
+    """A text of a row; empty if it is not there."""
+    value = row.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def tags(user: Row) -> list[str]:
+    """A user's tags, as RabbitMQ 3.9 and later write them, or before."""
+    value = user.get("tags")
+    if isinstance(value, str):
+        return [each for each in value.split(",") if each]
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -1,0 +1,234 @@
+"""What is defined in a server, as one document: what adapters make of another broker's, and what
+the gateway writes and reads (`gateway.definitions`).
+
+    format: weir-definitions/1
+    limits:                        of listeners, and of every tenant without its own
+      listener:amqp.tcp: {connections: 1000}
+    tenants:
+      default:
+        policies: {senders: {rules: [allow publish topic:orders-*]}}
+        users:    {alice: {policies: [senders], password_hash: $argon2id$...}}
+        keys:     {AKID: {user: alice, sealed_secret: ...}}
+        limits:   {tenant: {...}, 'user:alice': {...}, 'topic:orders': {...}}
+        topics:   {orders: {message_ttl_ms: 60000, groups: {default: {}}}}
+        routers:  {shop: {match: pattern, routes: [{key: order/+, topic: orders}]}}
+
+A setting that is left out has the default of its struct, which never changes, for what lies on
+disks is read with it. Bytes are base64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from kernel.api.model import (
+    AttributesMatch,
+    GroupFilter,
+    GroupOptions,
+    HalfOptions,
+    Route,
+    RouterOptions,
+    TopicOptions,
+)
+
+FORMAT: Final = "weir-definitions/1"
+
+OPAQUE: Final = "msgpack"
+"""The only key of an attribute's value that JSON cannot say."""
+
+
+class PolicyDefined(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    rules: list[str]
+
+
+class UserDefined(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A user. One that is there keeps its password if none is given."""
+
+    policies: list[str] = []
+    password_hash: str = ""
+    enabled: bool = True
+
+
+class KeyDefined(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An access key. One that is there keeps its secret if none is given."""
+
+    user: str
+    sealed_secret: bytes = b""
+    """As it lies on the disk: only a server with the same key file opens it."""
+    enabled: bool = True
+
+
+class HalfDefined(HalfOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As `HalfOptions`."""
+
+
+class FilterDefined(GroupFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As `GroupFilter`."""
+
+
+class GroupDefined(GroupOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A consumer group with its settings."""
+
+    filter: FilterDefined | None = None
+
+
+class TopicDefined(TopicOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic with its settings, and its groups by name. Groups that are not named stay."""
+
+    half: HalfDefined = HalfDefined()
+    groups: dict[str, GroupDefined] = msgspec.field(default_factory=dict)
+
+
+class RouteDefined(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A route. Exactly one of `topic` and `router` is given."""
+
+    key: str = ""
+    attributes: dict[str, Any] = {}
+    """By name: text, a number, true, false, null (any value), or {msgpack: base64}."""
+    combine: AttributesMatch = AttributesMatch.ALL_OF
+    topic: str | None = None
+    router: str | None = None
+    declaration: bytes = b""
+
+
+class RouterDefined(RouterOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A router with its settings and routes. Routes that are not listed stay."""
+
+    routes: list[RouteDefined] = msgspec.field(default_factory=list)
+
+
+class TenantDefined(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What one tenant has, by kind and name."""
+
+    policies: dict[str, PolicyDefined] = {}
+    users: dict[str, UserDefined] = {}
+    keys: dict[str, KeyDefined] = {}
+    limits: dict[str, dict[str, int]] = {}
+    topics: dict[str, TopicDefined] = {}
+    routers: dict[str, RouterDefined] = {}
+
+
+class Definitions(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The whole document."""
+
+    format: str
+    limits: dict[str, dict[str, int]] = {}
+    tenants: dict[str, TenantDefined] = {}
+
+
+class Unlike(Struct, frozen=True):
+    """Something of another broker that has no equal here, or another form."""
+
+    what: str
+    """Its name, as users of that broker know it."""
+    why: str
+
+
+class Foreign(Struct, frozen=True):
+    """Another broker's definitions, as far as they can be said here, and what cannot."""
+
+    definitions: Definitions
+    unlike: list[Unlike]
+
+
+_DEFAULTS: Final[dict[type[Struct], dict[str, Any]]] = {
+    kind: msgspec.to_builtins(kind())
+    for kind in (UserDefined, GroupDefined, TopicDefined, RouteDefined, RouterDefined)
+}
+
+
+def said(value: Struct) -> dict[str, Any]:
+    """What a document says of a thing: plain values by name, without defaults."""
+    found: dict[str, Any] = msgspec.to_builtins(value)
+    defaults = _DEFAULTS.get(type(value), {})
+    kept = {name: each for name, each in found.items() if defaults.get(name, ...) != each}
+    if isinstance(value, TopicDefined) and value.groups:
+        kept["groups"] = {name: said(each) for name, each in value.groups.items()}
+    if isinstance(value, RouterDefined) and value.routes:
+        kept["routes"] = [said(each) for each in value.routes]
+    return kept
+
+
+def topic_options(defined: TopicDefined) -> TopicOptions:
+    """A topic's settings for the kernel."""
+    return msgspec.convert(_given(defined), TopicOptions)
+
+
+def group_options(defined: GroupDefined) -> GroupOptions:
+    """A group's settings for the kernel."""
+    return msgspec.convert(_given(defined), GroupOptions)
+
+
+def router_options(defined: RouterDefined) -> RouterOptions:
+    """A router's settings for the kernel."""
+    return msgspec.convert(_given(defined), RouterOptions)
+
+
+def _given(defined: Struct) -> object:
+    return msgspec.to_builtins(defined)
+
+
+def topic_defined(options: TopicOptions, groups: dict[str, GroupOptions]) -> TopicDefined:
+    """What a document says of a topic."""
+    said = msgspec.to_builtins(options)
+    said["groups"] = {name: msgspec.to_builtins(groups[name]) for name in sorted(groups)}
+    return msgspec.convert(said, TopicDefined)
+
+
+def router_defined(options: RouterOptions, routes: list[RouteDefined]) -> RouterDefined:
+    """What a document says of a router."""
+    said = msgspec.convert(msgspec.to_builtins(options), RouterDefined)
+    return msgspec.structs.replace(said, routes=routes)
+
+
+def route_of(defined: RouteDefined) -> Route:
+    """A route for the kernel. Raises ValueError."""
+    return Route(
+        key=defined.key,
+        attributes=tuple((name, _packed(value)) for name, value in defined.attributes.items()),
+        combine=defined.combine,
+        topic=defined.topic,
+        router=defined.router,
+        declaration=defined.declaration,
+    )
+
+
+def route_defined(route: Route) -> RouteDefined:
+    """What a document says of a route."""
+    return RouteDefined(
+        key=route.key,
+        attributes={name: _unpacked(value) for name, value in route.attributes},
+        combine=route.combine,
+        topic=route.topic,
+        router=route.router,
+        declaration=route.declaration,
+    )
+
+
+def _packed(value: object) -> bytes:
+    if isinstance(value, dict) and value.keys() == {OPAQUE}:
+        return msgspec.convert(value[OPAQUE], bytes)
+    if isinstance(value, dict | list):
+        message = "an attribute's value is text, a number, true, false or null"
+        raise ValueError(message)  # noqa: TRY004 - one kind of error for what a document says
+    return msgspec.msgpack.encode(value)
+
+
+def _unpacked(packed: bytes) -> object:
+    """What `_packed` makes the same bytes of."""
+    try:
+        value = msgspec.msgpack.decode(packed)
+    except msgspec.DecodeError:
+        value = packed
+    if value is None or isinstance(value, str | int | float | bool):
+        said: object = msgspec.json.decode(msgspec.json.encode(value))
+        if msgspec.msgpack.encode(said) == packed:
+            return said
+    return {OPAQUE: msgspec.to_builtins(packed)}
