@@ -76,6 +76,11 @@ COMMANDS: Final = {
         "admin.dead_letters", "app", "Dead letters: where they wait, and bringing them back."
     ),
     "connection": Entry("admin.connection", "app", "Who is connected."),
+    "console": Entry(
+        "admin.console",
+        "console",
+        "Say the address of the console, which signs a browser in, once, within the hour.",
+    ),
     "events": Entry(
         "admin.events",
         "events",

@@ -15,6 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from auth.errors import AuthError
+from gateway.admin.console.pages import Pages
+from gateway.admin.console.session_routes import SessionRoutesOfConsole
 from gateway.admin.health import HealthRoutes
 from gateway.admin.http.errors import http_error, internal_error, kernel_or_auth_error
 from gateway.admin.http.guard import Guard
@@ -26,10 +28,12 @@ from gateway.admin.resources.connections import ConnectionRoutes
 from gateway.admin.resources.consuming import ConsumingRoutes
 from gateway.admin.resources.definitions import DefinitionRoutes
 from gateway.admin.resources.events import EventRoutes
+from gateway.admin.resources.history import HistoryRoutes
 from gateway.admin.resources.limits import LimitRoutes
 from gateway.admin.resources.messages import MessageRoutes
 from gateway.admin.resources.metering import MeteringRoutes
 from gateway.admin.resources.moves import MoveRoutes
+from gateway.admin.resources.node import NodeRoutes
 from gateway.admin.resources.routers import RouterRoutes
 from gateway.admin.resources.sessions import SessionRoutes
 from gateway.admin.resources.tenants import KnownTenants
@@ -40,17 +44,20 @@ from gateway.config.tenants import words_in
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import ASGIApp
 
     from adapters.base import Adapter, Declaration
+    from adapters.memory import GatewayMemory
     from auth.private_files.tokens import AdminToken
     from gateway.access.disconnects import Disconnects
     from gateway.access.identity import Identity
     from gateway.access.limit_records import LimitRecords
+    from gateway.admin.console.browser_sessions import BrowserSessions
+    from gateway.admin.metrics.history import History
     from gateway.admin.resources.declared_shapes import DeclaredShapes
     from gateway.admin.resources.principals import Principals
     from gateway.config.schema import Listener, Tenant
@@ -60,6 +67,7 @@ if TYPE_CHECKING:
     from kernel.cluster.local_features import LocalFeatures
     from kernel.common.ports import Clock
     from kernel.quotas.accounts import Quotas
+    from kernel.store.space.disk_watch import DiskSpace
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -114,6 +122,14 @@ class AdminParts:
     """Of the log, if it belongs to no cluster."""
     adapters: Sequence[Adapter] = ()
     """Those that are served."""
+    sessions: BrowserSessions | None = None
+    """None: there is no console."""
+    history: History | None = None
+    """None: none is kept."""
+    disk: Callable[[], DiskSpace] | None = None
+    """None: there is no store here."""
+    memory: GatewayMemory | None = None
+    """What clients make this process hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +160,15 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         DefinitionRoutes(parts.client, parts.principals, parts.limits, tenants, parts.declared),
         MeteringRoutes(parts.metering),
         EventRoutes(),
+        HistoryRoutes(parts.history, parts.client, tenants),
+        NodeRoutes(parts.node_name, parts.clock, parts.adapters, parts.disk, parts.memory),
+        Pages(),
     ]
+    if parts.sessions is not None:
+        in_cluster = parts.cluster_admin is not None
+        resources.append(
+            SessionRoutesOfConsole(parts.sessions, tenants, parts.node_name, in_cluster=in_cluster)
+        )
     elsewhere: Sequence[Route] = ()
     if parts.cluster_admin is not None:
         resources += [
@@ -156,7 +180,15 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         if parts.features is not None:
             resources.append(FeatureRoutes(parts.features))
     application = _application(parts.health, resources, elsewhere)
-    return Guard(application, listener, parts.token, parts.identity, tenants.has)
+    return Guard(
+        application,
+        listener,
+        parts.token,
+        parts.identity,
+        tenants.has,
+        parts.sessions,
+        tenants.some_for,
+    )
 
 
 def build_store_app(listener: Listener, parts: StoreParts) -> ASGIApp:
@@ -184,7 +216,7 @@ def _application(
     description.operations = [operation for operation, _ in api]
     app = Starlette(
         routes=[
-            *(route(*each) for each in bound(TOP, (health,))),
+            *(route(*each) for each in bound(TOP, (health, *resources))),
             Mount(API_PATH, routes=[*(route(*each) for each in api), *elsewhere]),
         ],
         exception_handlers={

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec import Meta
 
 from adapters.definitions import Definitions
+from gateway.admin.console.pages import Pages
+from gateway.admin.console.session_routes import (
+    SessionRoutesOfConsole,
+    SignedIn,
+    SignInCode,
+)
 from gateway.admin.health import Health, HealthRoutes
 from gateway.admin.http.callers import Right
 from gateway.admin.http.operations import Operation, Parameter
@@ -21,10 +27,12 @@ from gateway.admin.resources import (
     consuming,
     definitions,
     events,
+    history,
     limits,
     messages,
     metering,
     moves,
+    node,
     routers,
     sessions,
     tenants,
@@ -62,12 +70,45 @@ TOP: Final[Sequence[Operation]] = (
     Operation("GET", "/readyz", OPEN, HealthRoutes.ready),
     Operation("GET", "/metrics", NODE, HealthRoutes.metrics),
     Operation("GET", "/metrics/detailed", NODE, HealthRoutes.detailed),
+    Operation("GET", "/", OPEN, Pages.show_page),
+    Operation("GET", "/static/{file}", OPEN, Pages.show_file),
 )
-"""Of every process, and of no version of the API: at the top, in text."""
+"""Of no version of the API: at the top. Every process has health and metrics, one that serves
+clients the console."""
 
 API: Final[Sequence[Operation]] = (
     Operation("GET", "/openapi.json", OPEN, Description.show, Document),
     Operation("GET", "/health", NODE, HealthRoutes.health, Health, status=(200, 503)),
+    # --- The console ------------------------------------------------------------------------
+    Operation(
+        "POST",
+        "/console/session",
+        SOME,
+        SessionRoutesOfConsole.sign_in,
+        SignedIn,
+        status=(201,),
+    ),
+    Operation("GET", "/console/session", SOME, SessionRoutesOfConsole.show_sign_in, SignedIn),
+    Operation("DELETE", "/console/session", SOME, SessionRoutesOfConsole.sign_out),
+    Operation(
+        "POST",
+        "/console/codes",
+        SOME,
+        SessionRoutesOfConsole.make_code,
+        SignInCode,
+        status=(201,),
+    ),
+    # --- History ----------------------------------------------------------------------------
+    Operation(
+        "GET",
+        "/history",
+        TENANT,
+        history.HistoryRoutes.show_history,
+        history.HistoryShown,
+        query=(Parameter("topic", "One topic; its history begins when it is first asked for."),),
+    ),
+    # --- The process ------------------------------------------------------------------------
+    Operation("GET", "/node", NODE, node.NodeRoutes.show_node, node.NodeShown),
     # --- Tenants ----------------------------------------------------------------------------
     Operation("GET", "/tenants", SOME, tenants.KnownTenants.list_tenants, tenants.TenantList),
     # --- Topics and groups ------------------------------------------------------------------

@@ -27,6 +27,8 @@ from gateway.access.limit_records import LimitRecords
 from gateway.access.rights_watch import RightsWatch
 from gateway.access.tls_failures import TlsFailures
 from gateway.admin.app import AdminParts, build_app
+from gateway.admin.console.browser_sessions import BrowserSessions
+from gateway.admin.http.callers import OPERATOR
 from gateway.admin.metrics.process_metrics import NodeCollector
 from gateway.admin.resources.declared_shapes import DeclaredShapes
 from gateway.admin.resources.principals import Principals
@@ -37,6 +39,8 @@ from gateway.serving.builders import Builder
 from kernel.quotas.accounts import Quotas
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from prometheus_client.registry import Collector
     from starlette.types import ASGIApp
 
@@ -45,12 +49,14 @@ if TYPE_CHECKING:
     from auth.private_files.tokens import AdminToken
     from gateway.access.live_certificates import LiveCertificate, LiveCertificates
     from gateway.admin.health import HealthRoutes
+    from gateway.admin.metrics.history import History
     from gateway.config.schema import Listener, Protocol, Settings
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.cluster.local_features import LocalFeatures
     from kernel.common.ports import Clock, Random
+    from kernel.store.space.disk_watch import DiskSpace
 
 DRAIN_SECONDS = 20
 """For clients to hear goodbye and close: longer than any close handshake, shorter than the 30 s
@@ -97,6 +103,7 @@ class Front:
         seeds = quotas_of(settings.limits)
         self.quotas = Quotas(seeds)
         self._limits = LimitRecords(seeds, self.quotas, clock)
+        self._sessions = BrowserSessions(clock, random)
 
     async def identify(self, command: str) -> None:
         """Learn who may sign in; make the first administrator, if the environment names one.
@@ -153,9 +160,12 @@ class Front:
         cluster_admin: ClusterAdmin | None = None,
         features: LocalFeatures | None = None,
         name: str = "",
+        history: History | None = None,
+        disk: Callable[[], DiskSpace] | None = None,
     ) -> ASGIApp:
         """The application of the admin side; `cluster_admin`: of the cluster, if it belongs to
-        one; `features`: if not; `name`: of this process, empty for that of the machine.
+        one; `features`: if not; `name`: of this process, empty for that of the machine; `history`:
+        None: none is kept; `disk`: None: there is no store here.
         """
         parts = AdminParts(
             client=self._client,
@@ -175,8 +185,20 @@ class Front:
             disconnects=self._disconnects,
             node_name=name or os.uname().nodename,
             shapes=DeclaredShapes(self._declared, self._settings.protocols),
+            sessions=self._sessions,
+            history=history,
+            disk=disk,
+            memory=self.memory,
         )
         return build_app(self._settings.node.admin, parts)
+
+    def sign_in_code(self) -> str | None:
+        """What signs a browser in once as the operator, for whoever reads what the server says at
+        start; None where other machines can reach a listener.
+        """
+        if not self._identity.directory.has_development:
+            return None
+        return self._sessions.code(OPERATOR)
 
     def logins(self) -> CheckStatistics:
         """Figures of the logins by password."""

@@ -28,6 +28,7 @@ from gateway.admin.app import build_waiting_app
 from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.http.server import Exchange
 from gateway.admin.metrics.gateway_metrics import GatewayFigures, stores_check
+from gateway.admin.metrics.history import History
 from gateway.admin.metrics.process_metrics import NodeCollector
 from gateway.admin.metrics.topic_metrics import TopicMetrics
 from gateway.config.cluster_settings import gateway_address, peers_of
@@ -79,6 +80,7 @@ class GatewayNode(ServingNode):
         self._process = ""
         self._heartbeat_reporter: HeartbeatReporter | None = None
         self._reporting: asyncio.Task[None] | None = None
+        self._history: asyncio.Task[None] | None = None
         self._remote: RemoteLeaders | None = None
         self._meeting: MeetingPoint | None = None
         self._address = ""
@@ -181,9 +183,11 @@ class GatewayNode(ServingNode):
         transient = client.transient.replica
         topics = TopicMetrics(lambda: [transient], self._clock, self._settings.node.metrics)
         health = HealthRoutes(self._checks, collector, topics)
+        history = History(topics, client, self._clock)
         exchange.app = front.admin_app(
-            token, health, self._metering, cluster_admin, name=self._name
+            token, health, self._metering, cluster_admin, name=self._name, history=history
         )
+        self._history = tasks.create_task(history.run())
         self._make_alarms(self._checks)
         self._begin_looking()
         self._ready = True
@@ -272,6 +276,7 @@ class GatewayNode(ServingNode):
         self._end_looking()
         await end_task(self._serving)
         await end_task(self._reporting)
+        await end_task(self._history)
         if self._front is not None:
             await self._front.drain()
         await self._stop_admin()

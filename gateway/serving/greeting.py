@@ -37,9 +37,12 @@ def greeting(
     notes: Sequence[str],
     admin: str | None,
     find: Callable[[str], str | None] = shutil.which,
+    *,
+    code: str | None = None,
 ) -> str:
     """The text. `notes`: what this process is, then what else there is to say of it; `admin`: URL
-    of the admin side, if it is served; `find`: where a program is.
+    of the admin side, if it is served; `find`: where a program is; `code`: what signs a browser in
+    once, if that may be said here.
     """
     lines = [f"Weir {gateway.__version__}, {notes[0]}", *(f"  {each}" for each in notes[1:])]
     for adapter in adapters:
@@ -47,6 +50,8 @@ def greeting(
             lines.append(f"  {adapter.name:<9} {host}:{port} ({name})")
     if admin is not None:
         lines.append(f"  admin     {admin}  /livez /readyz /metrics /api/v1")
+        signs_in = f"#code={code}  (signs you in, once)" if code is not None else ""
+        lines.append(f"  console   {admin}/{signs_in}")
     unserved = [name for name, each in settings.protocols.items() if not each.enabled]
     if unserved:
         lines.append(f"  switched off: {', '.join(unserved)}")

@@ -18,6 +18,7 @@ import structlog
 from auth.private_files.tokens import open_admin_token
 from gateway.access.will_rights import WillRights
 from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
+from gateway.admin.metrics.history import History
 from gateway.admin.metrics.store_metrics import (
     StoreFigures,
     damage_check,
@@ -37,7 +38,7 @@ from gateway.process.running import (
 from gateway.reporting.node_metering import NodeMetering, node_of
 from gateway.serving.front import DRAIN_SECONDS, Front
 from gateway.serving.greeting import greeting
-from gateway.serving.serving_node import ServingNode
+from gateway.serving.serving_node import ServingNode, end_task
 from kernel.cluster.local_features import LocalFeatures
 from kernel.cluster.roster import read_home
 from kernel.in_process.opening import LocalStore, open_store
@@ -57,6 +58,7 @@ class Node(ServingNode):
         self._local: LocalStore | None = None
         self._front: Front | None = None
         self._topics: TopicMetrics | None = None
+        self._history: asyncio.Task[None] | None = None
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         self._take_directory()
@@ -104,10 +106,11 @@ class Node(ServingNode):
         self._begin_looking()
         self._ready = True
         address = self._admin.url if self._admin is not None else None
+        code = front.sign_in_code() if sys.stderr.isatty() else None
         notes = [f"data in {self._settings.node.data}", *warn_of_exposures(self._settings)]
         if not local.clean:
             notes.append(f"the last run did not end in order: {local.replayed} entries replayed")
-        sys.stderr.write(greeting(self._settings, front.adapters, notes, address))
+        sys.stderr.write(greeting(self._settings, front.adapters, notes, address, code=code))
         sys.stderr.flush()
         _log.info("serving", replayed=local.replayed, clean=local.clean, listeners=front.addresses)
 
@@ -149,12 +152,22 @@ class Node(ServingNode):
         health = HealthRoutes(self._checks, collector, self._topics)
         features = LocalFeatures(local)
         token = open_admin_token(self._data)
-        app = front.admin_app(token, health, self._metering, features=features)
+        history = History(self._topics, local.client, self._clock)
+        app = front.admin_app(
+            token,
+            health,
+            self._metering,
+            features=features,
+            history=history,
+            disk=lambda: local.housekeeper.disk_space,
+        )
+        self._history = tasks.create_task(history.run())
         await self._serve_admin(app, tasks)
 
     async def _stop(self) -> None:
         self._ready = False
         self._end_looking()
+        await end_task(self._history)
         if self._front is not None:
             await self._front.drain()
         await self._stop_admin()

@@ -21,6 +21,7 @@ from auth.users.directory import Directory
 from auth.users.records import AccessKey, Create, Record, User
 from auth.users.store import AuthStore
 from gateway.admin.app import AdminParts, StoreParts, build_app, build_store_app, build_waiting_app
+from gateway.admin.console.browser_sessions import BrowserSessions
 from gateway.admin.health import HealthRoutes
 from gateway.admin.http.callers import Right
 from gateway.admin.operations import API, TOP
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 NODE, TENANT, SOME, OPEN = Right.NODE, Right.TENANT, Right.SOME, Right.OPEN
 
 DECIDED = {
+    "": OPEN,
+    "static": OPEN,
+    "console": SOME,
+    "history": TENANT,
+    "node": NODE,
     "livez": OPEN,
     "readyz": OPEN,
     "metrics": NODE,
@@ -177,6 +183,9 @@ class Clock:
     def wall_ms(self) -> int:
         return 1
 
+    def monotonic_ms(self) -> int:
+        return 1
+
 
 class Random:
     def bits(self, count: int) -> int:
@@ -223,6 +232,7 @@ class Api:
             "cluster_admin": Nothing(),
             "disconnects": Nothing(),
             "node_name": "here",
+            "sessions": BrowserSessions(Clock(), Random()),  # type: ignore[arg-type]
             "limits": Nothing(),
             "quotas": Nothing(),
         }

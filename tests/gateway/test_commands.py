@@ -96,7 +96,7 @@ LOCAL = {"bill", "cluster init", "config check", "config show", "doctor"} | {
     f"context {each}" for each in ("ls", "use", "set", "rm")
 }
 """Commands that ask no server, or (`bill`) one if it runs."""
-OF_NO_TENANT = {"health", "cluster", "events", "node", "tenant"}
+OF_NO_TENANT = {"health", "cluster", "console", "events", "node", "tenant"}
 """What belongs to the whole server."""
 
 

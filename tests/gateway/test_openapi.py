@@ -161,13 +161,14 @@ def operations_of(told: dict[str, Any]) -> list[Any]:
 
 
 REFUSED = {
+    "DELETE /console/session",
     "DELETE /sessions/{client}",
     "DELETE /connections",
     "GET /connections/{connection}",
     "DELETE /connections/{connection}",
     "DELETE /topics/{topic}/moves/{task}",
 }
-"""There is no session, no connection and no task of a name that was made up. Bodies are
+"""There is no session (of MQTT, of a browser), no connection and no task of a name that was made up. Bodies are
 refused as well where they name what is not there."""
 
 

@@ -29,6 +29,8 @@ from auth.principal import DEFAULT_TENANT
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import Scope
 
     from auth.policies.policy_decisions import Access
@@ -43,6 +45,8 @@ TAKES_NODE: Final = (
     "the token in DATA/admin.token, or a user of the tenant default whose policies allow"
     " `administer node:admin`"
 )
+
+OPERATOR_NAME: Final = "operator"
 
 _SCOPE_KEY: Final = "weir.caller"
 
@@ -67,6 +71,21 @@ class Caller:
 
     def __str__(self) -> str:
         return "the operator" if self._access is None else str(self._access.principal)
+
+    @property
+    def name(self) -> str:
+        """Of the user; of the operator's token, what it stands for."""
+        return OPERATOR_NAME if self._access is None else self._access.principal.name
+
+    @property
+    def is_alive(self) -> bool:
+        """False once its user is removed, disabled or signed out."""
+        return self._access is None or self._access.is_alive()
+
+    @property
+    def rules(self) -> object:
+        """Another object whenever what it may do can be another."""
+        return None if self._access is None else self._access.rules()
 
     @property
     def tenant(self) -> str:
@@ -134,6 +153,15 @@ def tenant_asked(request: Request) -> str:
     """The name of the tenant that a request is about; perhaps there is none of that name."""
     found = request.query_params.get("tenant")
     return caller_of(request).tenant if found is None else found
+
+
+def tenant_or_all(request: Request, of: Callable[[Request], str]) -> str | None:
+    """The tenant that a request is about; None, all of them, if who administers the node names
+    none. Raises what `of` does.
+    """
+    if "tenant" not in request.query_params and caller_of(request).administers_node:
+        return None
+    return of(request)
 
 
 def check_right(right: Right, request: Request) -> None:

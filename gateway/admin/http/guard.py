@@ -2,10 +2,12 @@
 
 - The Host header must be an address, `localhost` or a name of this listener. A page in somebody's
   browser can point a name of its own at this machine, but never an address or `localhost`.
-- /livez and /readyz are open; /metrics is open on loopback, without the names of topics, unless
-  another address is advertised: then a proxy lets others in. All else asks for
-  `Authorization: Bearer TOKEN` (DATA/admin.token) or the Basic login of a user; what that user may
-  do is decided by route (`callers`).
+- The console's own files are open: they hold no data. /livez and /readyz are open; /metrics is open
+  on loopback, without the names of topics, unless another address is advertised: then a proxy lets
+  others in. All else asks for `Authorization: Bearer TOKEN` (DATA/admin.token) or the Basic login
+  of a user; or for the cookie and the key of a session that a browser was given for these
+  (`gateway.admin.console.browser_sessions`), or for `Authorization: Code CODE`, which is good for
+  once. What the caller may do is decided by route (`callers`).
 
 Paths are matched as they were sent, percent-encoded, so that a name may hold a slash.
 """
@@ -23,7 +25,13 @@ from starlette.requests import Request
 
 from auth.errors import AuthCode, AuthError
 from auth.loopback import is_loopback
-from gateway.admin.http.callers import ANYBODY, OPERATOR, Caller, set_caller
+from gateway.admin.console.browser_sessions import set_session
+from gateway.admin.http.callers import (
+    ANYBODY,
+    OPERATOR,
+    Caller,
+    set_caller,
+)
 from gateway.admin.http.errors import answer_to, error_answer
 
 if TYPE_CHECKING:
@@ -31,14 +39,24 @@ if TYPE_CHECKING:
 
     from auth.private_files.tokens import AdminToken
     from gateway.access.identity import Identity
+    from gateway.admin.console.browser_sessions import BrowserSessions
     from gateway.config.schema import Listener
 
-OPEN_PATHS = frozenset({"/livez", "/readyz"})
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/"})
+STATIC_PATH = "/static/"
 METRICS_PATH = "/metrics"
+
+KEY_HEADER = "x-weir-key"
 
 
 def _none(_name: str) -> bool:
     return False
+
+
+def cookie_name(request: Request) -> str:
+    """Of a browser session's: with the port, for cookies are shared by all ports of a host."""
+    server = request.scope.get("server") or ("", 0)
+    return f"weir_{server[1]}"
 
 
 class Guard:
@@ -51,9 +69,12 @@ class Guard:
         token: AdminToken,
         identity: Identity | None,
         is_tenant: Callable[[str], bool] = _none,
+        sessions: BrowserSessions | None = None,
+        administers: Callable[[Caller], bool] = bool,
     ) -> None:
         """`identity`: None where there are no logins, as in a store; `is_tenant`: whether there is
-        a tenant of a name.
+        a tenant of a name; `sessions`: None where there is no console; `administers`: whether a
+        caller may administer anything.
         """
         self._app = app
         self._names = {"localhost", listener.host.lower()}
@@ -64,6 +85,8 @@ class Guard:
         self._token = token
         self._identity = identity
         self._is_tenant = is_tenant
+        self._sessions = sessions
+        self._administers = administers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer what is refused, hand on the rest."""
@@ -81,7 +104,7 @@ class Guard:
             # whoever signs in.
             path = scope["path"]
             shown = path == METRICS_PATH and request.headers.get("authorization", "")
-            is_open = path in self._open and not shown
+            is_open = path.startswith(STATIC_PATH) or (path in self._open and not shown)
             set_caller(scope, ANYBODY if is_open else await self._caller(request))
         except AuthError as error:
             await answer_to(error)(scope, receive, send)
@@ -105,6 +128,9 @@ class Guard:
 
     async def _caller(self, request: Request) -> Caller:
         """Who it is. Raises AuthError."""
+        by_browser = self._by_browser(request)
+        if by_browser is not None:
+            return by_browser
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._token.matches(shown.strip().encode()):
             return OPERATOR
@@ -117,6 +143,31 @@ class Guard:
         or_login = ", or an administrator's login" if self._identity is not None else ""
         message = f"the admin API asks for the token in DATA/admin.token{or_login}"
         raise AuthError(AuthCode.BAD_CREDENTIALS, message)
+
+    def _by_browser(self, request: Request) -> Caller | None:
+        """Who has signed in with a browser, or does so by a code; None: whoever it is shows
+        something else. Raises AuthError BAD_CREDENTIALS.
+        """
+        if self._sessions is None:
+            return None
+        shown = request.headers.get("authorization")
+        if shown is None:
+            cookie, key = request.cookies.get(cookie_name(request)), request.headers.get(KEY_HEADER)
+            if cookie is None or key is None:
+                return None
+            session = self._sessions.find(cookie, key, self._administers)
+            if session is None:
+                raise AuthError(AuthCode.BAD_CREDENTIALS, "you are signed out: sign in again")
+            set_session(request.scope, session)
+            return session.caller
+        scheme, _, code = shown.partition(" ")
+        if scheme.lower() != "code":
+            return None
+        caller = self._sessions.redeem(code.strip())
+        if caller is None:
+            message = "this address has signed somebody in already, or is too old"
+            raise AuthError(AuthCode.BAD_CREDENTIALS, message)
+        return caller
 
     def _login(self, shown: str) -> tuple[str, bytes]:
         """Login and password of Basic credentials. Raises AuthError BAD_CREDENTIALS.

@@ -11,7 +11,7 @@ Scrapes of /metrics that come at once share a survey.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from fnmatch import translate
 from re import compile as compile_pattern
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,7 @@ from kernel.store.topic_figures import is_shown, survey
 
 if TYPE_CHECKING:
     from gateway.admin.metrics.series_text import Series, TextForm
+    from gateway.admin.metrics.tenant_totals import TenantTotals
     from gateway.admin.metrics.topic_families import Family
     from gateway.config.schema import Metrics
     from kernel.common.ids import QueueId
@@ -68,6 +69,8 @@ class TopicMetrics:
         self._chosen: list[TopicFigures] = []
         self._lock = asyncio.Lock()
         self._surveys = 0
+        self.seen = 0
+        """Topics that the last survey went through."""
         self._detailed = 0
         for each in replicas():
             each.counts.wants_waits = self._wants_waits(each)
@@ -90,12 +93,25 @@ class TopicMetrics:
     async def _survey(self) -> None:
         replicas = self._replicas()
         found, choosing = self._totals.begin(replicas), self._selection.begin()
+        seen = 0
         async for part in _slices(replicas):
+            seen += len(part)
             for figures in part:
                 found.add(figures)
                 choosing.add(figures)
+        self.seen = seen
         self._totals.end(found)
         self._chosen = self._selection.end(choosing, self._clock.monotonic_ms())
+
+    @property
+    def tenants(self) -> Mapping[str, TenantTotals]:
+        """Totals as of the last survey, by tenant."""
+        return self._totals.tenants
+
+    @property
+    def chosen(self) -> Sequence[TopicFigures]:
+        """The topics that /metrics shows, as of the last survey."""
+        return self._chosen
 
     async def totals(self, form: TextForm, *, names: bool) -> AsyncIterator[bytes]:
         """What /metrics has of topics; `names`: with the topics that are selected."""

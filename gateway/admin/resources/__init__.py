@@ -13,6 +13,8 @@
 - `tenants`: which tenant is meant, and which there are
 - `limits`: what may be used, and what is
 - `events`: what happens
+- `history`: an hour of figures
 - `metering`: the archive of what was served
+- `node`: the process that is asked
 - `cluster`: stores and gateways
 """

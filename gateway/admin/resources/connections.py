@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from adapters.connections import ChannelShown, ConnectionShown
-from gateway.admin.http.callers import caller_of
+from gateway.admin.http.callers import caller_of, tenant_or_all
 from gateway.admin.http.requests import answer, flag, nothing, page_of, path_name
 from kernel.common.errors import Code, KernelError
 
@@ -146,15 +146,9 @@ class ConnectionRoutes:
 
     # --- Looking ----------------------------------------------------------------------------
 
-    def _tenant(self, request: Request) -> str | None:
-        """Whose connections a request is about; None: everybody's."""
-        if "tenant" not in request.query_params and caller_of(request).administers_node:
-            return None
-        return self._tenants.of(request)
-
     async def _all(self, request: Request) -> AsyncIterator[tuple[OpenConnection, ConnectionShown]]:
         """Those that a request is about, a part in each turn of the event loop."""
-        tenant, query = self._tenant(request), request.query_params
+        tenant, query = tenant_or_all(request, self._tenants.of), request.query_params
         wanted = {name: query[name] for name in FILTERS if name in query}
         seen = 0
         for adapter in self._adapters:

@@ -85,13 +85,22 @@ class KnownTenants:
         known = {*self._configured, *self._store.users_by_tenant()}
         return sorted(name for name in known if caller.administers(name))
 
-    async def list_tenants(self, request: Request) -> Response:
-        """Tenants by name; they are few, so that one page has them."""
+    def administered(self, request: Request) -> list[str]:
+        """Those that whoever asks administers, by name. Raises KernelError NOT_ALLOWED: none."""
         caller = caller_of(request)
         names = self.administered(caller)
         if not names:
             takes = f"a policy that allows `administer tenant:NAME`, or {TAKES_NODE}"
             raise KernelError(Code.NOT_ALLOWED, f"this takes {takes}; you are {caller}")
+        return names
+
+    def some_for(self, caller: Caller) -> bool:
+        """Whether a caller administers any."""
+        return caller.administers_node or bool(self._administered(caller))
+
+    async def list_tenants(self, request: Request) -> Response:
+        """Tenants by name; they are few, so that one page has them."""
+        names = self.administered(request)
         users = self._store.users_by_tenant()
         return answer(TenantList([self._shown(name, users) for name in names]))
 

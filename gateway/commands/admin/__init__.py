@@ -5,5 +5,6 @@
 - `user`, `tenant`, `limit`: who may use it, and how much
 - `definitions`: all of both as a file
 - `connection`, `events`: who is connected, what happens
+- `console`: the address that signs a browser in
 - `cluster`, `node`, `health`: its processes
 """
