@@ -92,7 +92,7 @@ class DefinitionRoutes:
         if "secrets" in request.query_params and not flag(request, "secrets"):
             kinds -= _SECRET_KINDS
         asked = self._asked(request)
-        tenants = self._tenants.administered(caller_of(request)) if asked is None else [asked]
+        tenants = self._tenants.known_to(caller_of(request)) if asked is None else [asked]
         parts = written(self._known(), tenants, kinds, of_all=asked is None)
         return StreamedJson(parts)
 

@@ -66,7 +66,7 @@ class KnownTenants:
         fault = name_fault("tenant", name)
         if fault is not None:
             raise KernelError(Code.INVALID_ARGUMENT, fault)
-        known = self.administered(caller_of(request))
+        known = self.known_to(caller_of(request))
         shown = ", ".join(known[:NAMED_MAX]) + (", ..." if len(known) > NAMED_MAX else "")
         raise KernelError(
             Code.NOT_FOUND,
@@ -80,7 +80,7 @@ class KnownTenants:
             known_as(name, each, protocol): name for name, each in self._configured.items()
         }
 
-    def administered(self, caller: Caller) -> list[str]:
+    def known_to(self, caller: Caller) -> list[str]:
         """The tenants that a caller may know of, by name."""
         known = {*self._configured, *self._store.users_by_tenant()}
         return sorted(name for name in known if caller.administers(name))
@@ -88,7 +88,7 @@ class KnownTenants:
     def administered(self, request: Request) -> list[str]:
         """Those that whoever asks administers, by name. Raises KernelError NOT_ALLOWED: none."""
         caller = caller_of(request)
-        names = self.administered(caller)
+        names = self.known_to(caller)
         if not names:
             takes = f"a policy that allows `administer tenant:NAME`, or {TAKES_NODE}"
             raise KernelError(Code.NOT_ALLOWED, f"this takes {takes}; you are {caller}")
@@ -96,7 +96,7 @@ class KnownTenants:
 
     def some_for(self, caller: Caller) -> bool:
         """Whether a caller administers any."""
-        return caller.administers_node or bool(self._administered(caller))
+        return caller.administers_node or bool(self.known_to(caller))
 
     async def list_tenants(self, request: Request) -> Response:
         """Tenants by name; they are few, so that one page has them."""
