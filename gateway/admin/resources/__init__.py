@@ -10,6 +10,7 @@
 - `sessions`: sessions of clients, ended
 - `users`, `principals`: users, access keys and policies; how they are made and changed
 - `tenants`: which tenant is meant, and which there are
+- `tenant_changes`: one tenant: made, shown, changed, removed
 - `limits`: what may be used, and what is
 - `events`: what happens
 - `metering`: the archive of what was served
