@@ -124,7 +124,7 @@ class TenantRoutes:
         by = str(caller_of(request))
         if new.limits:
             # First: it is never there without them.
-            await self._limits.alter(_entity(new.name), new.limits, by)
+            await self._limits.alter(_of(new.name), new.limits, by)
         await self._book.add(
             new.name,
             new.known_as,
@@ -158,7 +158,7 @@ class TenantRoutes:
         elif self._book.state(name) is not TenantState.HERE:
             raise KernelError(Code.NOT_FOUND, f"there is no tenant {name}, or it is being removed")
         if fields.limits:
-            await self._limits.alter(_entity(name), fields.limits, by)
+            await self._limits.alter(_of(name), fields.limits, by)
         return answer(self._shown(name))
 
     async def remove_tenant(self, request: Request) -> Response:
@@ -185,7 +185,7 @@ class TenantRoutes:
 
     def _shown(self, name: str) -> TenantShown:
         state = self._book.state(name)
-        limits = self._limits.records.get(_entity(name)) or self._limits.seeds.get(_entity(name))
+        limits = self._limits.records.get(_of(name)) or self._limits.seeds.get(_of(name))
         return TenantShown(
             name=name,
             state=(state or TenantState.HERE).value,
@@ -200,5 +200,5 @@ class TenantRoutes:
         )
 
 
-def _entity(name: str) -> Entity:
+def _of(name: str) -> Entity:
     return Entity(Scope.TENANT, name, "")
