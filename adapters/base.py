@@ -354,7 +354,10 @@ class Services:
     quotas: Quotas
     """What tenants, users, topics and listeners may use."""
     tenant_names: Mapping[str, str]
-    """What the protocol calls each tenant that the settings name, by tenant."""
+    """What the protocol calls each tenant that has a name, by tenant. Always as it is now: to be
+    asked when somebody connects or calls, and not copied."""
+    tenants_named: Mapping[str, str]
+    """The tenant of each of these names; likewise."""
     meter: TrafficMeter | None
     """None: the metering is switched off."""
     version: str

@@ -90,7 +90,9 @@ COMMANDS: Final = {
     "user": Entry("admin.user", "users", "Users of every protocol and of the admin API."),
     "key": Entry("admin.user", "keys", "Access keys, by which SQS and RocketMQ sign."),
     "policy": Entry("admin.user", "policies", "Policies: what users may do."),
-    "tenant": Entry("admin.tenant", "app", "Tenants: the settings name them, below `tenants`."),
+    "tenant": Entry(
+        "admin.tenant", "app", "Tenants, each with names, limits and users of its own."
+    ),
     "limit": Entry(
         "admin.limit", "app", "Limits of what tenants, users, topics and listeners may use."
     ),

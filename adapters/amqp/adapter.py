@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from adapters.amqp.origin import ORIGIN_BYTE
@@ -28,10 +29,11 @@ def make(services: Services) -> Adapter:
         {
             **values,
             "version": values["version"] or services.version,
-            "virtual_hosts": services.tenant_names,
         },
         AmqpSettings,
     )
+    # Not converted, which would copy the names of now.
+    settings = replace(settings, virtual_hosts=services.tenant_names)
     return AmqpAdapter(
         services.client,
         services.client.origins,

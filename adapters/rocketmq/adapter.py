@@ -7,6 +7,7 @@ a process without RocketMQ need not pay.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from adapters.base import WEIR, Declaration, LoginKind, TenantWord, Trial
@@ -54,12 +55,11 @@ def make(services: Services) -> Adapter:
                 name: each.advertised for name, each in listeners.items() if each.advertised
             },
             "is_loopback": directory.has_development,
-            "namespaces": {
-                namespace: tenant for tenant, namespace in services.tenant_names.items()
-            },
         },
         RocketmqSettings,
     )
+    # Not converted, which would copy the names of now.
+    settings = replace(settings, namespaces=services.tenants_named)
     return RocketmqAdapter(
         services.client,
         services.client.origins,

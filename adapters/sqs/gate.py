@@ -98,7 +98,8 @@ class Gate:
             raise SqsError(errors.INVALID_CLIENT_TOKEN_ID)
         slot = (key.key_id, region)
         known = self._callers.get(slot)
-        if known is not None and known[0] is key:
+        # A tenant may have another account by now.
+        if known is not None and known[0] is key and known[1].account == self._account(key.tenant):
             return known[1]
         rights = self._rights_of(key)
         if rights is None:
@@ -123,6 +124,9 @@ class Gate:
         if self._mode is not SignInMode.OFF and (key is None or self._rights_of(key) is None):
             raise SqsError(errors.INVALID_CLIENT_TOKEN_ID)
 
+    def _account(self, tenant: str) -> str:
+        return self._accounts.get(tenant, tenant)
+
     def _anyone(self, region: str) -> Caller:
         caller = self._everyone.get(region)
         if caller is None:
@@ -142,7 +146,7 @@ class Gate:
     ) -> Caller:
         return Caller(
             tenant=tenant,
-            account=self._accounts.get(tenant, tenant),
+            account=self._account(tenant),
             region=region,
             rights=rights,
             sender_id=sender,

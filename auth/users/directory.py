@@ -40,18 +40,29 @@ class Directory:
         self._unseal = unseal
         self._development = development
         self._built_in: dict[tuple[str, str], Policy] = {}
+        self._barred: frozenset[str] = frozenset()
 
     @property
     def has_development(self) -> bool:
         """Whether the development login exists: every listener is on loopback."""
         return self._development is not None
 
+    def bar(self, tenants: frozenset[str]) -> None:
+        """Nobody of these tenants signs in from now on, and nobody has any rights there; all others
+        have those that they are given. Who is connected is looked at anew.
+        """
+        if tenants != self._barred:
+            self._barred = tenants
+            self._store.generation += 1
+
     # ------------------------------------------------------------------ signing in
 
     def password_hash(self, tenant: str, name: str) -> str | None:
         """The argon2 hash that a password must fit; None if no password signs this login in."""
         user = self._user(tenant, name)
-        return user.password_hash or None if user is not None and user.enabled else None
+        if user is None or not user.enabled or tenant in self._barred:
+            return None
+        return user.password_hash or None
 
     def access_key(self, key_id: str) -> AccessKey | None:
         """An access key that may sign requests now: it and its user are enabled."""
@@ -61,7 +72,7 @@ class Directory:
             if development is None or development.access_key.key_id != key_id:
                 return None
             return development.access_key
-        if not key.enabled:
+        if not key.enabled or key.tenant in self._barred:
             return None
         user = self._store.user(key.tenant, key.user)
         return key if user is not None and user.enabled else None
@@ -76,7 +87,7 @@ class Directory:
     def principal(self, tenant: str, name: str) -> Principal | None:
         """The principal of a user that signed in; None if it was removed or disabled meanwhile."""
         user = self._user(tenant, name)
-        if user is None or not user.enabled:
+        if user is None or not user.enabled or tenant in self._barred:
             return None
         return Principal(tenant, name, self._kind_of(user))
 
@@ -105,6 +116,8 @@ class Directory:
         else:
             user = self._store.user(principal.tenant, principal.name)
         if user is None or not user.enabled or (sign_out is not None and sign_out != user.sign_out):
+            return None
+        if principal.tenant in self._barred:
             return None
         return user.policies
 

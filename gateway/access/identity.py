@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from auth.password_checks.passwords import CheckStatistics
     from auth.users.development import Development
+    from gateway.access.tenant_book import TenantBook
     from kernel.api.client import Client
     from kernel.common.ports import Clock
 
@@ -98,6 +99,11 @@ class UserRecords:
         """Take over the kernel's records, now and whenever one changes. Once, before serving."""
         self.load(client.records(PREFIX))
         client.watch_records(self.record_changed)
+
+    def bar(self, book: TenantBook) -> None:
+        """Let nobody in, and nobody stay, whose tenant is barred, now and later."""
+        self.directory.bar(book.barred)
+        book.watchers.append(lambda changed: self.directory.bar(changed.barred))
 
     def load(self, records: Mapping[str, tuple[int, bytes]]) -> None:
         """Replace the store by the kernel's (version, value) by key."""

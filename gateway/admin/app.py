@@ -36,6 +36,7 @@ from gateway.admin.resources.moves import MoveRoutes
 from gateway.admin.resources.node import NodeRoutes
 from gateway.admin.resources.routers import RouterRoutes
 from gateway.admin.resources.sessions import SessionRoutes
+from gateway.admin.resources.tenant_changes import TenantRoutes
 from gateway.admin.resources.tenants import KnownTenants
 from gateway.admin.resources.topics import TopicRoutes
 from gateway.admin.resources.users import PrincipalRoutes
@@ -56,11 +57,13 @@ if TYPE_CHECKING:
     from gateway.access.disconnects import Disconnects
     from gateway.access.identity import Identity
     from gateway.access.limit_records import LimitRecords
+    from gateway.access.tenant_book import TenantBook
+    from gateway.access.tenant_removal import TenantRemoval
     from gateway.admin.console.browser_sessions import BrowserSessions
     from gateway.admin.metrics.history import History
     from gateway.admin.resources.declared_shapes import DeclaredShapes
     from gateway.admin.resources.principals import Principals
-    from gateway.config.schema import Listener, Tenant
+    from gateway.config.schema import Listener
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.cluster.cluster_admin import ClusterAdmin
@@ -103,8 +106,8 @@ class AdminParts:
     token: AdminToken
     health: HealthRoutes
     clock: Clock
-    tenants: Mapping[str, Tenant]
-    """As the settings name them."""
+    tenants: TenantBook
+    removal: TenantRemoval
     shapes: DeclaredShapes
     """What the adapters have to say of topics and groups."""
     limits: LimitRecords
@@ -144,10 +147,21 @@ class StoreParts:
 
 def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
     """The application of one listener, behind its guard."""
-    tenants = KnownTenants(parts.tenants, parts.principals.store, words_in(parts.declared))
+    words = words_in(parts.declared)
+    tenants = KnownTenants(parts.tenants, parts.principals.store, words)
     messages = MessageRoutes(parts.client, parts.clock, tenants, names_by_origin(parts.declared))
+    features = parts.cluster_admin or parts.features
     resources: list[object] = [
         tenants,
+        TenantRoutes(
+            tenants,
+            parts.tenants,
+            parts.limits,
+            parts.client,
+            words,
+            features,
+            parts.removal,
+        ),
         TopicRoutes(parts.client, parts.clock, tenants, parts.adapters, parts.shapes),
         RouterRoutes(parts.client, tenants),
         messages,
@@ -156,8 +170,8 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         SessionRoutes(parts.client, tenants, parts.declared),
         ConnectionRoutes(parts.adapters, parts.node_name, tenants, parts.disconnects),
         PrincipalRoutes(parts.principals, tenants),
-        LimitRoutes(parts.limits, parts.quotas, parts.client, parts.tenants),
         DefinitionRoutes(parts.client, parts.principals, parts.limits, tenants, parts.declared),
+        LimitRoutes(parts.limits, parts.quotas, parts.client, parts.tenants.tenants),
         MeteringRoutes(parts.metering),
         EventRoutes(),
         HistoryRoutes(parts.history, parts.client, tenants),

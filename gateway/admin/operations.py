@@ -39,6 +39,7 @@ from gateway.admin.resources import (
     topics,
     users,
 )
+from gateway.admin.resources import tenant_changes as changes
 from gateway.admin.resources import topic_shapes as shapes
 from gateway.definitions.things import KINDS
 from gateway.reporting.node_metering import Exported
@@ -111,6 +112,45 @@ API: Final[Sequence[Operation]] = (
     Operation("GET", "/node", NODE, node.NodeRoutes.show_node, node.NodeShown),
     # --- Tenants ----------------------------------------------------------------------------
     Operation("GET", "/tenants", SOME, tenants.KnownTenants.list_tenants, tenants.TenantList),
+    Operation(
+        "POST",
+        "/tenants",
+        NODE,
+        changes.TenantRoutes.make_tenant,
+        changes.TenantShown,
+        changes.TenantNew,
+        status=(201,),
+    ),
+    Operation(
+        "GET",
+        "/tenants/{tenant}",
+        SOME,
+        changes.TenantRoutes.show_tenant,
+        changes.TenantShown,
+        query=(
+            Parameter(
+                "wait",
+                "Seconds to wait while it is being removed.",
+                Annotated[int, Meta(ge=0, le=changes.WAIT_SECONDS_MAX)],
+            ),
+        ),
+    ),
+    Operation(
+        "PATCH",
+        "/tenants/{tenant}",
+        NODE,
+        changes.TenantRoutes.change_tenant,
+        changes.TenantShown,
+        changes.TenantFields,
+    ),
+    Operation(
+        "DELETE",
+        "/tenants/{tenant}",
+        NODE,
+        changes.TenantRoutes.remove_tenant,
+        changes.TenantShown,
+        status=(202,),
+    ),
     # --- Topics and groups ------------------------------------------------------------------
     Operation(
         "GET",

@@ -87,7 +87,7 @@ class Checks:
         except KernelError as error:
             return error.message
         if not self._has_tenant(thing.tenant):
-            return f"there is no tenant {thing.tenant} here: make it first"
+            return f"there is no tenant {thing.tenant} here, or it is being removed"
         return None
 
     # --- The thing alone --------------------------------------------------------------------

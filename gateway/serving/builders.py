@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import gateway
 from adapters.base import ListenerAddress, Services
 from auth.private_files.tls import server_context
-from gateway.config.tenants import names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from ssl import SSLContext
 
     from adapters.base import Adapter, Declaration
     from adapters.memory import GatewayMemory
     from gateway.access.identity import Identity
     from gateway.access.live_certificates import LiveCertificate
+    from gateway.access.tenant_book import TenantBook
     from gateway.access.tls_failures import TlsFailures
-    from gateway.config.schema import Protocol, Tenant
+    from gateway.config.schema import Protocol
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.common.ports import Clock, Random
@@ -44,8 +44,7 @@ class Builder:
     """What clients of all protocols together may make this process hold."""
     quotas: Quotas
     """What tenants, users, topics and listeners may use."""
-    tenants: Mapping[str, Tenant]
-    """As the settings name them."""
+    tenants: TenantBook
     metering: NodeMetering | None = None
     """None: switched off."""
 
@@ -61,7 +60,8 @@ class Builder:
                 random=self.random,
                 memory=self.memory,
                 quotas=self.quotas,
-                tenant_names=names_in(self.tenants, declared.name),
+                tenant_names=self.tenants.names_in(declared.name),
+                tenants_named=self.tenants.owners_in(declared.name),
                 meter=None if metering is None else metering.traffic(declared),
                 version=gateway.__version__,
                 listeners=lambda: self._addresses(declared.name, protocol),

@@ -25,6 +25,8 @@ from gateway.access.disconnects import Disconnects
 from gateway.access.identity import Identity, UserRecords
 from gateway.access.limit_records import LimitRecords
 from gateway.access.rights_watch import RightsWatch
+from gateway.access.tenant_book import TenantBook
+from gateway.access.tenant_removal import TenantRemoval
 from gateway.access.tls_failures import TlsFailures
 from gateway.admin.app import AdminParts, build_app
 from gateway.admin.console.browser_sessions import BrowserSessions
@@ -76,8 +78,11 @@ class Front:
         clock: Clock,
         random: Random,
         certificates: LiveCertificates,
+        name: str = "the only one",
     ) -> None:
-        """`data`: where the keys and the certificate are, unless the settings say otherwise."""
+        """`data`: where the keys and the certificate are, unless the settings say otherwise;
+        `name`: of this process in its cluster, the same after a restart.
+        """
         self._certificates = certificates
         self._settings = settings
         self._data = data
@@ -104,13 +109,20 @@ class Front:
         self.quotas = Quotas(seeds)
         self._limits = LimitRecords(seeds, self.quotas, clock)
         self._sessions = BrowserSessions(clock, random)
+        self.tenants = TenantBook(settings.tenants, self._declared, clock)
+        self._removal = TenantRemoval(
+            self.tenants, client, self._principals, self._limits, clock, name
+        )
+        self._removing: asyncio.Task[None] | None = None
 
     async def identify(self, command: str) -> None:
         """Learn who may sign in; make the first administrator, if the environment names one.
 
         `command`: as typed, for the answer to whoever must make one first. Raises StartRefused.
         """
+        self.tenants.follow(self._client)
         self._identity.follow(self._client)
+        self._identity.bar(self.tenants)
         self._limits.follow(self._client)
         users = self._identity.store.user_count()
         refusal = startup_check(self._reachable, users, os.environ, command)
@@ -132,7 +144,7 @@ class Front:
             tls_failures=self.tls_failures,
             memory=self.memory,
             quotas=self.quotas,
-            tenants=self._settings.tenants,
+            tenants=self.tenants,
             metering=metering,
         )
         for name, protocol in self._settings.protocols.items():
@@ -144,6 +156,7 @@ class Front:
         # Before anyone is let in: from now on no change is missed.
         self._watch = RightsWatch(self._identity.store, self.adapters, asyncio.get_running_loop())
         self._watch.start()
+        self._removing = asyncio.get_running_loop().create_task(self._removal.run())
         for adapter in self.adapters:
             await _bind(adapter, self._settings.protocols[adapter.name])
 
@@ -174,7 +187,8 @@ class Front:
             token=token,
             health=health,
             clock=self._clock,
-            tenants=self._settings.tenants,
+            tenants=self.tenants,
+            removal=self._removal,
             limits=self._limits,
             quotas=self.quotas,
             declared=self._declared,
@@ -236,6 +250,9 @@ class Front:
         await asyncio.gather(*map(_drain, self.adapters))
         if self._watch is not None:
             self._watch.stop()
+        if self._removing is not None:
+            self._removing.cancel()
+            await asyncio.wait([self._removing])
 
     async def close(self) -> None:
         """Check no more logins."""

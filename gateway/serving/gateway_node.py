@@ -160,7 +160,13 @@ class GatewayNode(ServingNode):
         self._client = client
         self._follow_register(client)
         front = Front(
-            self._settings, self._data, client, self._clock, self._random, self._certificates
+            self._settings,
+            self._data,
+            client,
+            self._clock,
+            self._random,
+            self._certificates,
+            self._name,
         )
         self._front = front
         await front.identify(command_typed())

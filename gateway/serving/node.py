@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from auth.private_files.tokens import open_admin_token
+from gateway.access.tenant_book import limit_tenants
 from gateway.access.will_rights import WillRights
 from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.metrics.history import History
@@ -94,8 +95,7 @@ class Node(ServingNode):
         )
         self._front = front
         await front.identify(command_typed())
-        local.client.limit_definitions(front.quotas.of_tenant)
-        local.client.limit_stored(front.quotas, len(self._settings.tenants))
+        limit_tenants(local.client, front.quotas, front.tenants)
         wills.follow(front.users)
         metering = await self._meter(local)
         await front.serve(metering)

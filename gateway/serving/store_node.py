@@ -24,6 +24,7 @@ from auth.errors import AuthCode, AuthError
 from auth.private_files.tokens import open_admin_token
 from gateway.access.identity import UserRecords
 from gateway.access.limit_records import LimitRecords
+from gateway.access.tenant_book import TenantBook, limit_tenants
 from gateway.access.turned_away import TurnedAway
 from gateway.access.will_rights import WillRights
 from gateway.admin.app import StoreParts, build_store_app
@@ -141,9 +142,14 @@ class StoreNode(ServingNode):
         local.store.unreadable.losses.watchers.append(alarms.given_up)
         await local.start()
         users = UserRecords(_sealed)
+        book = TenantBook(
+            self._settings.tenants, declared_in(self._settings.protocols), self._clock
+        )
+        book.follow(local.client)
         users.follow(local.client)
+        users.bar(book)
         wills.follow(users)
-        quotas = self._limited(local)
+        quotas = self._limited(local, book)
         remote.start()
         manager = Manager(
             local.store, local.client, links, remote, roster, cluster_service, facts, disk
@@ -227,15 +233,14 @@ class StoreNode(ServingNode):
                 "Stop the other program, or choose another port: --set node.store.port=PORT"
             ) from error
 
-    def _limited(self, local: LocalStore) -> Quotas:
+    def _limited(self, local: LocalStore, book: TenantBook) -> Quotas:
         """The limits that are decided here, by the store's own settings and what is set at run
         time.
         """
         seeds = quotas_of(self._settings.limits)
         quotas = Quotas(seeds)
         LimitRecords(seeds, quotas, self._clock).follow(local.client)
-        local.client.limit_definitions(quotas.of_tenant)
-        local.client.limit_stored(quotas, len(self._settings.tenants))
+        limit_tenants(local.client, quotas, book)
         return quotas
 
     def _meter(

@@ -269,3 +269,10 @@ class Tree(Protocol):
         """End a subscriber with all it has, whosever it is: an administrator says so. Its
         connection is told that it is taken over; whether there was one.
         """
+
+    async def forget(self, tenant: str) -> int:
+        """A tenant is being removed: end its subscribers, without their wills, and forget its
+        retained messages, some thousands at a time; how many things remain, 0: nothing does, on
+        disk. Raises KernelError: UNAVAILABLE (a group has no leader), INVALID_ARGUMENT (the
+        feature `tenants` is off).
+        """

@@ -25,7 +25,7 @@ class LogFeature:
     """What is different once it is on: in a few words."""
 
 
-REGISTER, STORED, REPLICAS = 1, 2, 3
+REGISTER, STORED, REPLICAS, TENANTS = 1, 2, 3, 4
 
 FEATURES = (
     LogFeature(
@@ -43,6 +43,11 @@ FEATURES = (
         REPLICAS,
         "replicas",
         "a store gives up its replica of a group that it does not belong to any more, and its room",
+    ),
+    LogFeature(
+        TENANTS,
+        "tenants",
+        "tenants are made, changed and removed at run time",
     ),
 )
 """All of them, by level. A new one goes to the end; none is ever removed or changes its number."""

@@ -212,6 +212,10 @@ class LocalTree:
         """End a subscriber, whosever it is."""
         return await self._subscribing.drop(tenant, name)
 
+    async def forget(self, tenant: str) -> int:
+        """A tenant is being removed."""
+        return await self._subscribing.forget(tenant)
+
     def _consumer(
         self, subscriber: HeldSubscriber, session: Session, sink: ConsumerSink
     ) -> SubscriberConsumer:

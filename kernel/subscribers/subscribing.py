@@ -60,6 +60,10 @@ each Raft group, whose apply takes a few milliseconds."""
 TOGETHER_CHARACTERS_MAX = 256 * 1024
 """Characters of their patterns: some may be very long."""
 
+FORGOTTEN_TOGETHER = 1_000
+"""Subscribers, and retained messages, of a tenant that is removed that one command ends in a Raft
+group: milliseconds of its apply."""
+
 Consuming = Callable[[HeldSubscriber, Session, ConsumerSink], SubscriberConsumer]
 
 
@@ -237,6 +241,20 @@ class Subscribing:
             ended = bool(await self._proposer.propose(self.home_of(tenant, name), end))
             elsewhere = self.claims is not None and await self.claims.drop(tenant, name)
             return self._lose(key) or ended or elsewhere
+
+    async def forget(self, tenant: str) -> int:
+        """Have each home group let go of some of what a tenant has in the tree; what remains."""
+        change = tree.ForgetTenant(tenant, FORGOTTEN_TOGETHER)
+        begun = [self._proposer.begin(group, change) for group in self._groups]
+        remaining = 0
+        for result in [await each for each in begun]:
+            if isinstance(result, KernelError):
+                raise result
+            assert isinstance(result, int), "the command says how many things remain"
+            remaining += result
+        for key in [each for each in self._open if each[0] == tenant]:
+            self._lose(key)
+        return remaining
 
     async def _claim(self, subscriber: HeldSubscriber, spec: SubscriberSpec) -> None:
         """Have the name, here and in the log."""

@@ -104,6 +104,7 @@ def make_things(node: Process) -> dict[str, str]:
     assert node.api("PUT", "/policies/readers", {"rules": ["allow * *"]}).status == 201
     assert node.api("POST", "/users", {"name": "ann", "password": "a good one"}).status == 201
     key = node.api("POST", "/keys", {"user": "ann"})
+    assert node.api("POST", "/tenants", {"name": "initech"}).status == 201
     node.api("POST", "/topics/orders/messages", {"body": "one", "attributes": {"n": 1}})
     return {
         "topic": "orders",
@@ -113,6 +114,7 @@ def make_things(node: Process) -> dict[str, str]:
         "policy": "readers",
         "user": "ann",
         "key": key.json["key_id"],
+        "tenant": "initech",
         "scope": "tenant",
         "name": "default",
     }

@@ -21,9 +21,11 @@ from starlette.requests import Request
 import gateway.cli
 from auth.users.records import Create, User
 from auth.users.store import AuthStore
+from gateway.access.tenant_book import TenantBook
 from gateway.admin.http.callers import OPERATOR, set_caller
 from gateway.admin.resources.tenants import KnownTenants
 from kernel.common.errors import Code, KernelError
+from kernel.store.drivers.system import SystemClock
 from metering.schema import parse_manifest
 from metering.schema.manifest import MANIFEST_NAME
 from tests.gateway.serving import Process, serving
@@ -342,8 +344,8 @@ def test_the_admin_api_knows_the_tenants_there_are(
     unknown = node.api("GET", f"{path}?tenant=amce")
     assert unknown.status == 404
     assert unknown.json["error"]["message"] == (
-        "there is no tenant amce: the settings name it below `tenants`; "
-        "known: acme, default, globex"
+        "there is no tenant amce: `weir tenant add` makes one, or the settings name it below "
+        "`tenants`; known: acme, default, globex"
     )
     for name, said in (("", "is empty"), ("a:b", "colon"), ("x" * 129, "129 bytes")):
         misspelled = node.api("GET", f"{path}?tenant={name}")
@@ -353,8 +355,10 @@ def test_the_admin_api_knows_the_tenants_there_are(
 
 def test_a_tenant_whose_row_is_gone_is_known_by_its_users() -> None:
     store = AuthStore()
-    known = KnownTenants({}, store, {})
-    request = Request({"type": "http", "query_string": b"tenant=former", "headers": []})
+    known = KnownTenants(TenantBook({}, {}, SystemClock()), store, {})
+    request = Request(
+        {"type": "http", "method": "POST", "query_string": b"tenant=former", "headers": []}
+    )
     set_caller(request.scope, OPERATOR)
     with pytest.raises(KernelError) as caught:
         known.of(request)

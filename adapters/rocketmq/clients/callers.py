@@ -194,7 +194,10 @@ class Gate:
         kept = self._kept.get(shape)
         if kept is not None:
             key, caller, first_ms, last_ms = kept
-            if key is None or (first_ms <= now_ms <= last_ms and self._find_key(key.key_id) is key):
+            in_time = first_ms <= now_ms <= last_ms
+            may_sign = key is None or (in_time and self._find_key(key.key_id) is key)
+            # A tenant may have another namespace by now.
+            if may_sign and self._tenants.of(caller.namespace, caller.rights) == caller.tenant:
                 return caller
         return self._learn(shape, now_ms)
 

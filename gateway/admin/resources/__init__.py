@@ -11,6 +11,7 @@
 - `users`, `principals`: users, access keys and policies; how they are made and changed
 - `definitions`: all that is defined, as one document
 - `tenants`: which tenant is meant, and which there are
+- `tenant_changes`: one tenant: made, shown, changed, removed
 - `limits`: what may be used, and what is
 - `events`: what happens
 - `history`: an hour of figures

@@ -107,7 +107,7 @@ class DefinitionRoutes:
         predeclared = self._predeclared()
         known = self._known()
         checks = Checks(
-            document, known, self._principals.keys, caller, self._tenants.has, predeclared
+            document, known, self._principals.keys, caller, self._tenants.takes_more, predeclared
         )
         plan = await plan_of(document, kinds, known, checks)
         if dry_run:

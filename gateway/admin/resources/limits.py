@@ -24,7 +24,7 @@ from kernel.quotas.accounts import Used
 from kernel.quotas.limits import EACH, PER_SECOND, Entity, LimitKind, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -86,13 +86,17 @@ class LimitRoutes:
     """Handlers of limits."""
 
     def __init__(
-        self, records: LimitRecords, quotas: Quotas, client: Client, tenants: Iterable[str]
+        self,
+        records: LimitRecords,
+        quotas: Quotas,
+        client: Client,
+        tenants: Callable[[], Iterable[str]],
     ) -> None:
-        """`tenants`: those whose topics are counted though only `*` limits them."""
+        """`tenants()`: those whose topics are counted though only `*` limits them."""
         self._records = records
         self._quotas = quotas
         self._client = client
-        self._tenants = frozenset(tenants)
+        self._tenants = tenants
 
     async def list_limits(self, request: Request) -> Response:
         """Limits, what of them was used in the next second, and what they have done. Who
@@ -138,7 +142,7 @@ class LimitRoutes:
     def _defined(self) -> Iterator[Used]:
         """How many topics and groups there are of tenants that may have so many."""
         named = {each.tenant for each in self._quotas.limits() if each.scope is Scope.TENANT}
-        for tenant in sorted((named | self._tenants) - {EACH}):
+        for tenant in sorted({*named, *self._tenants()} - {EACH}):
             limits = self._quotas.of_tenant(tenant)
             if limits.topics is None and limits.groups is None:
                 continue

@@ -12,7 +12,7 @@ A connection that opens it again cancels what is due; a clean start ends it firs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from sys import intern
 
 from ...api import message as messages
@@ -64,6 +64,7 @@ class Subscribers:
             Command.SUBSCRIBER_LEFT: self._left,
             Command.WILL_SENT: self._will_sent,
             Command.FORGET_RETAINED: self._forget_retained,
+            Command.FORGET_TENANT: self._forget_tenant,
         }
 
     # --- Reference lists --------------------------------------------------------------------
@@ -331,9 +332,38 @@ class Subscribers:
         for name in command.names:
             known = self.state.retained.get(command.tenant, name)
             if known is not None and known.has_expired(self.state.time_ms):
-                self.state.changing(Section.RETAINED, (command.tenant, name))
-                self.state.retained.remove(command.tenant, name)
-                self._retention.release(self.state.group, known.index, 1)
+                self._forget(command.tenant, name, known)
+
+    def _forget(self, tenant: str, name: str, known: RetainedMessage) -> None:
+        self.state.changing(Section.RETAINED, (tenant, name))
+        self.state.retained.remove(tenant, name)
+        self._retention.release(self.state.group, known.index, 1)
+
+    # --- A tenant that is removed -----------------------------------------------------------
+
+    def _forget_tenant(self, command: tree.ForgetTenant) -> int:
+        state, tenant, most = self.state, command.tenant, command.most
+        # By number and by name: replicas need not have them in the same order.
+        numbers = sorted(_of_tenant(state.subscribers, tenant))
+        for number in numbers[:most]:
+            subscriber = self._by_number(number)
+            assert subscriber is not None
+            subscriber.will = None
+            self._end(subscriber)
+        wills = sorted(number for number, each in state.wills.items() if each.tenant == tenant)
+        for number in wills[:most]:
+            state.changing(Section.WILLS, number)
+            del state.wills[number]
+        left = len(numbers[most:]) + len(wills[most:])
+        left += len(_of_tenant(state.ended_subscribers, tenant))
+        if state.retained.count(tenant):
+            names = sorted(name for owner, name in state.retained.messages if owner == tenant)
+            for name in names[:most]:
+                known = state.retained.get(tenant, name)
+                assert known is not None
+                self._forget(tenant, name, known)
+            left += len(names[most:])
+        return left
 
 
 def _not_whose(
@@ -347,6 +377,10 @@ def _not_whose(
     return tree.Belongings(
         subscriber.number, dict(subscriber.subscriptions), dict(subscriber.notes)
     )
+
+
+def _of_tenant(subscribers: Mapping[int, SubscriberState], tenant: str) -> list[int]:
+    return [number for number, each in subscribers.items() if each.tenant == tenant]
 
 
 def _may_leave(progress: GroupProgress, command: tree.LeaveIndex) -> bool:

@@ -33,7 +33,7 @@ import msgspec
 
 from ...api.client import LeaseVerb, Settlement
 from ...api.model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
-from ...common.feature_levels import REGISTER, UNNUMBERED
+from ...common.feature_levels import REGISTER, TENANTS, UNNUMBERED
 from ...common.ids import Offset, QueueId, TopicId
 from . import tree_commands as tree
 from .give_up import GiveUp
@@ -115,6 +115,7 @@ class Command(IntEnum):
     DRAINED = 76
     RETIRE = 77
     PLAN = 78
+    FORGET_TENANT = 79
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -388,6 +389,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.SUBSCRIBER_LEFT: tree.SubscriberLeft,
     Command.WILL_SENT: tree.WillSent,
     Command.FORGET_RETAINED: tree.ForgetRetained,
+    Command.FORGET_TENANT: tree.ForgetTenant,
     Command.LISTED: tree.Listed,
     Command.RESOLVE_HALF: ResolveHalf,
     Command.CHECK_HALVES: CheckHalves,
@@ -414,6 +416,7 @@ LEVELS: dict[tuple[int, int], int] = {
     (int(Command.LEASE), LEASE_ENDING): 0,
     (int(Command.CHANGE), CHANGE_RETURNS): 0,
     (int(Command.PUT_RECORDS), VERSION): REGISTER,
+    (int(Command.FORGET_TENANT), VERSION): TENANTS,
     **{(int(each), VERSION): UNNUMBERED for each in _UNNUMBERED},
 }
 """Every command that this build understands, by type and version, and the level that has to be on

@@ -186,6 +186,17 @@ class ForgetRetained(msgspec.Struct, frozen=True, array_like=True):
     names: tuple[str, ...]
 
 
+class ForgetTenant(msgspec.Struct, frozen=True, array_like=True):
+    """A tenant is being removed: end some of its subscribers, whose wills are not published, and
+    forget some of its retained messages. Result: how many of its subscribers, lists that are still
+    being left, wills and retained messages remain. To be repeated until that is 0.
+    """
+
+    tenant: str
+    most: int
+    """Of subscribers, and of retained messages: bounds what one command changes."""
+
+
 class Listed(msgspec.Struct, frozen=True, array_like=True):
     """How many reference lists each tree name of the batch's messages has brought, as the leader
     has looked it up; negative: nothing was stored of them. Changes nothing. Result: a list of that.
@@ -207,6 +218,7 @@ TreeControl = (
     | SubscriberLeft
     | WillSent
     | ForgetRetained
+    | ForgetTenant
     | Listed
 )
 

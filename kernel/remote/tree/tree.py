@@ -226,6 +226,10 @@ class ClusterTree:
         """End a subscriber, whosever it is."""
         return await self._subscribing.drop(tenant, name)
 
+    async def forget(self, tenant: str) -> int:
+        """A tenant is being removed."""
+        return await self._subscribing.forget(tenant)
+
     def join_mesh(self, mesh: Others, claims: Claims) -> None:
         """Have other processes told of live routes, and of each name that is opened here."""
         self._mesh = mesh

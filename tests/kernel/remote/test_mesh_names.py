@@ -312,6 +312,18 @@ async def test_an_administrator_drops_a_client_that_another_gateway_has(
     await other.tree.open(of("bob", "c"), Connection())
 
 
+async def test_a_gateway_ends_all_that_a_tenant_has_at_another(two: Pair) -> None:
+    _, one, other = two
+    connections = [Connection() for _ in range(3)]
+    for number, connection in enumerate(connections):
+        held = await one.tree.open(of("ann", f"c{number}", kept=True), connection)
+        await held.subscribe(Subscription(f"a/{number}"), b"")
+    while await other.tree.forget(DEFAULT_TENANT):
+        await asyncio.sleep(0)
+    await until(lambda: all(each.lost for each in connections))
+    assert not (await other.tree.open(of("bob", "c1", kept=True), Connection())).resumed
+
+
 async def test_what_is_nobodys_is_asked_about_by_a_gateway(two: Pair) -> None:
     _, one, other = two
     old = await one.tree.open(of("", "c", kept=True), Connection())
