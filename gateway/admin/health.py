@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 import gateway
 from gateway.admin.http.callers import is_known
 from gateway.admin.http.requests import answer
+from gateway.admin.metrics.health_metrics import HealthFigures
 from gateway.admin.metrics.process_metrics import render
 from gateway.admin.metrics.series_text import END, TextForm, form_of
 from kernel.common.errors import Code, KernelError
@@ -98,7 +99,7 @@ class HealthRoutes:
         """
         self._checks = checks
         self._topics = topics
-        self._collector = collector
+        self._collector = HealthFigures(checks, collector)
 
     async def live(self, request: Request) -> Response:
         """The process answers."""
