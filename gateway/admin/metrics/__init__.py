@@ -5,7 +5,6 @@
 - `gateway_metrics`: a process without a store
 - `service_metrics`: what a store serves to gateways
 - `cluster_metrics`: a store of a cluster, as a whole
-- `health_metrics`: the checks of `weir health`
 - `turned_metrics`: connections that were turned away
 - `topic_metrics`: by topic, queue, group and tenant, as a scrape gets them
 - `topic_families`: which metrics these are, and their values
