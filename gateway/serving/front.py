@@ -33,6 +33,7 @@ from gateway.admin.resources.principals import Principals
 from gateway.config.declared import declared_in, register_readers
 from gateway.config.limits import quotas_of
 from gateway.process.running import StartRefused
+from gateway.reporting.audit import AuditTrail
 from gateway.serving.builders import Builder
 from kernel.quotas.accounts import Quotas
 
@@ -96,6 +97,7 @@ class Front:
         )
         seeds = quotas_of(settings.limits)
         self.quotas = Quotas(seeds)
+        self._audit: AuditTrail | None = None
         self._limits = LimitRecords(seeds, self.quotas, clock)
 
     async def identify(self, command: str) -> None:
@@ -157,6 +159,8 @@ class Front:
         """The application of the admin side; `cluster_admin`: of the cluster, if it belongs to
         one; `features`: if not; `name`: of this process, empty for that of the machine.
         """
+        node_name = name or os.uname().nodename
+        self._audit = AuditTrail(self._client, self._clock, node_name)
         parts = AdminParts(
             client=self._client,
             principals=self._principals,
@@ -173,7 +177,8 @@ class Front:
             features=features,
             adapters=self.adapters,
             disconnects=self._disconnects,
-            node_name=name or os.uname().nodename,
+            node_name=node_name,
+            audit=self._audit,
             shapes=DeclaredShapes(self._declared, self._settings.protocols),
         )
         return build_app(self._settings.node.admin, parts)
@@ -207,6 +212,7 @@ class Front:
             self.memory,
             self.quotas,
             fair_scheduler_of(self._client, asyncio.get_running_loop()),
+            lambda: self._audit,
         )
 
     async def drain(self) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from adapters.memory import GatewayMemory
     from auth.password_checks.passwords import CheckStatistics
     from gateway.access.tls_failures import TlsFailures
+    from gateway.reporting.audit import AuditTrail
     from gateway.reporting.node_metering import NodeMetering
     from kernel.quotas.accounts import Quotas
 
@@ -47,8 +48,10 @@ class NodeCollector(Collector):
         memory: GatewayMemory | None = None,
         quotas: Quotas | None = None,
         sharing: FairScheduler | None = None,
+        audit: Callable[[], AuditTrail | None] = lambda: None,
     ) -> None:
         """`below`: figures of the store, or of the way to the stores."""
+        self._audit = audit
         self._sharing = sharing
         self._logins = logins
         self._below = below
@@ -69,6 +72,13 @@ class NodeCollector(Collector):
             yield limits_metric(self._quotas)
         if self._sharing is not None:
             yield from sharing_metrics(self._sharing)
+        audit = self._audit()
+        if audit is not None:
+            text = "Changes by the admin API: whether the audit topic has them."
+            audited = CounterMetricFamily("weir_audit_entries", text, labels=["outcome"])
+            audited.add_metric(["noted"], audit.noted)
+            audited.add_metric(["missed"], audit.missed)
+            yield audited
         if self._tls_failures is not None:
             text = "TLS handshakes that came to nothing."
             family = CounterMetricFamily("weir_tls_failures", text, labels=["listener"])

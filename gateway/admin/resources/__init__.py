@@ -12,7 +12,7 @@
 - `definitions`: all that is defined, as one document
 - `tenants`: which tenant is meant, and which there are
 - `limits`: what may be used, and what is
-- `events`: what happens
+- `events`, `audit`: what happens; who has changed what
 - `metering`: the archive of what was served
 - `cluster`: stores and gateways
 """
