@@ -13,6 +13,7 @@ What they have in common stands here.
 - `memory`, `chunks`, `read_scheduler`: what clients make a gateway hold, bounded by two
   budgets (ADR 22); bytes of what is not whole; who sends much is read in turns
 - `waiting_calls`: sends that share a batch, receives that wait: of calls with answers of their own
+- `listener_figures`: of a listener: connections, and how long it takes until ok
 - `connections`: connections as operators see them, and close them
 - `moving`: which connections go when clients are asked to use another gateway (ADR 16)
 - `limiting`: limits of what clients use: who is charged, and who waits (ADR 27)

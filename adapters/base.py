@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from .connections import OpenConnection
     from .definitions import Foreign
+    from .listener_figures import ListenerFigures
     from .memory import GatewayMemory
     from .moving import ConsumersByKey
 
@@ -248,6 +249,8 @@ class AdapterStatistics:
     gauges: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By listener and reason (`refused.Refused.counts`)."""
+    listeners: Sequence[ListenerFigures] = ()
+    """Of each of its listeners."""
     staying: Mapping[str, int] = field(default_factory=dict)
     """Clients that came straight back when they were asked to move, and how often."""
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 from adapters.connections import next_number
 from adapters.fair_scheduler import NOBODY, PART_BYTES_MAX, FairScheduler, Place, TenantShare
 from adapters.lingering import LINGERING
+from adapters.listener_figures import UNCOUNTED, ListenerFigures
 from adapters.memory import Excess, Share
 from adapters.read_scheduler import scheduler_of
 from adapters.small_reads import SmallReads
@@ -98,6 +99,10 @@ class StreamHost(Protocol):
     def certified(self) -> str | None:
         """The login that the peer's certificate names; None: it has shown none."""
 
+    @property
+    def figures(self) -> ListenerFigures:
+        """Of the listener by which it came."""
+
 
 class StreamProtocol(asyncio.Protocol):
     """One connection: collects output and writes it once per turn of the event loop."""
@@ -117,6 +122,7 @@ class StreamProtocol(asyncio.Protocol):
         "_write_scheduled",
         "bytes_in",
         "bytes_out",
+        "figures",
         "is_writing_paused",
         "loop",
         "number",
@@ -134,13 +140,17 @@ class StreamProtocol(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         memory: ListenerMemory,
         turns: FairScheduler | None = None,
+        figures: ListenerFigures | None = None,
     ) -> None:
-        """`turns`: whose turn it is to be read; None: it is never shared out."""
+        """`turns`: whose turn it is to be read; None: it is never shared out. `figures`: of its
+        listener; None: nobody counts.
+        """
         self.loop = loop
         self.number = next_number()
         self.opened_s = loop.time()
         """When it came, by the loop's clock."""
         self._memory = memory
+        self.figures = figures or UNCOUNTED
         self.turns = turns or _UNSHARED
         self._tenant_share = self.turns.strangers
         # Whom `turns.alone` has to be for what comes to be taken at once.
@@ -632,6 +642,7 @@ class Listeners(Generic[ProtocolT]):
         has not signed in (`crowd`), so perhaps it itself.
         """
         self.connections.add(connection)
+        connection.figures.entered()
         self._strangers.add(connection.judged_as(), connection)
         self._emptied.clear()
         if len(self.connections) <= self._connections_max:
@@ -646,7 +657,9 @@ class Listeners(Generic[ProtocolT]):
 
     def left(self, connection: ProtocolT) -> None:
         """A connection has closed."""
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.discard(connection)
+            connection.figures.left()
         self._strangers.discard(connection)
         if not self.connections:
             self._emptied.set()

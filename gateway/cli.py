@@ -86,6 +86,7 @@ COMMANDS: Final = {
         "events",
         "Say what has happened, a line of JSON each: who came and went, who changed what, alarms.",
     ),
+    "audit": Entry("admin.audit", "audit", "Say who has changed what by the admin API."),
     "session": Entry("admin.session", "app", "Sessions of MQTT clients."),
     "user": Entry("admin.user", "users", "Users of every protocol and of the admin API."),
     "key": Entry("admin.user", "keys", "Access keys, by which SQS and RocketMQ sign."),

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from adapters.listener_figures import CROWDED
 from kernel.common.errors import Code, KernelError
 
 REPLY_SUCCESS: Final = 200
@@ -73,6 +74,24 @@ SOFT_CODES: Final = frozenset(
         PRECONDITION_FAILED,
     }
 )
+
+LOGIN: Final = "login"
+NO_HEADER: Final = "no_header"
+SILENT: Final = "silent"
+
+REFUSALS: Final = (
+    CROWDED,
+    LOGIN,
+    NO_HEADER,
+    SILENT,
+    *(
+        name.lower()
+        for code, name in REPLY_NAMES.items()
+        if code not in {REPLY_SUCCESS, NO_ROUTE, NO_CONSUMERS, CONNECTION_FORCED}
+    ),
+)
+"""Why connections are refused or ended for what their client did, as metrics have it: reply codes
+by name, and what has none. 320 is our own end, or an operator's."""
 
 KERNEL_REPLIES: Final[dict[Code, int]] = {
     Code.NOT_FOUND: NOT_FOUND,

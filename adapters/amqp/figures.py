@@ -11,12 +11,13 @@ from adapters.base import AdapterStatistics
 from adapters.connections import DETAILS_MAX, ChannelShown, ConnectionShown, ConsumerShown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from adapters.amqp.connection.state_machine import Connection
     from adapters.amqp.environment import Counters
     from adapters.amqp.lifecycle import ConnectionState
     from adapters.base import ListenerAddress
+    from adapters.listener_figures import ListenerFigures
     from adapters.transport import StreamProtocol
 
 
@@ -101,7 +102,10 @@ def channels_of(connection: Connection) -> Iterator[ChannelShown]:
 
 
 def of_adapter(
-    connections: Collection[Connection], counters: Counters, staying: Mapping[str, int]
+    connections: Collection[Connection],
+    counters: Counters,
+    listeners: Sequence[ListenerFigures],
+    staying: Mapping[str, int],
 ) -> AdapterStatistics:
     """Counters since the start, and sums over all connections now."""
     figures = [of_connection(each) for each in connections]
@@ -114,5 +118,6 @@ def of_adapter(
             "unacked": sum(each.unacked for each in figures),
             "publish_bytes_in_flight": sum(each.publish_bytes_in_flight for each in figures),
         },
+        listeners=listeners,
         staying=staying,
     )

@@ -15,7 +15,7 @@ from adapters.amqp import figures
 from adapters.amqp.channel.revoking import recheck
 from adapters.amqp.connection.state_machine import Connection
 from adapters.amqp.environment import Counters, Environment
-from adapters.amqp.errors import CONNECTION_FORCED, RESOURCE_ERROR, AmqpError
+from adapters.amqp.errors import CONNECTION_FORCED, REFUSALS, RESOURCE_ERROR, AmqpError
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.lifecycle import ConnectionState
 from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
@@ -25,6 +25,7 @@ from adapters.amqp.topology.declaring import Declarations
 from adapters.base import ListenerAddress
 from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter, Pause, wait_s
+from adapters.listener_figures import CROWDED, ListenerFigures
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.transport import Listeners, StreamProtocol, Tasks
@@ -55,7 +56,10 @@ class AmqpProtocol(StreamProtocol):
 
     def __init__(self, adapter: AmqpAdapter, listener: ListenerAddress) -> None:
         super().__init__(
-            asyncio.get_running_loop(), adapter.memory_of[listener.name], adapter.turns
+            asyncio.get_running_loop(),
+            adapter.memory_of[listener.name],
+            adapter.turns,
+            adapter.figures_of[listener.name],
         )
         self._adapter = adapter
         self._clock = adapter.clock
@@ -244,6 +248,9 @@ class AmqpAdapter:
         self.memory_of = {
             each.name: self._memory.listener(self.name, each.name) for each in listeners
         }
+        self.figures_of = {
+            each.name: ListenerFigures(self.name, each.name, clock, REFUSALS) for each in listeners
+        }
         self._loop = asyncio.get_running_loop()
         self.turns = fair_scheduler_of(client, self._loop)
         self.tasks = Tasks(self._loop)
@@ -338,7 +345,12 @@ class AmqpAdapter:
     def statistics(self) -> AdapterStatistics:
         """Figures now."""
         connections = [protocol.connection for protocol in self._listeners.connections]
-        return figures.of_adapter(connections, self.environment.counters, self._moving.staying())
+        return figures.of_adapter(
+            connections,
+            self.environment.counters,
+            list(self.figures_of.values()),
+            self._moving.staying(),
+        )
 
     # --- Connections ------------------------------------------------------------------------
 
@@ -348,6 +360,7 @@ class AmqpAdapter:
         out = self._listeners.entered(protocol)
         if out is not None:
             counters.connections_refused += 1
+            out.figures.refuse(CROWDED)
             out.connection.reason = "there are too many connections (connections_max)"
             out.abort()
         counters.connections += out is not protocol
@@ -355,6 +368,7 @@ class AmqpAdapter:
     def known(self, protocol: AmqpProtocol) -> None:
         """It has signed in."""
         self._listeners.known(protocol)
+        protocol.figures.signed_in(protocol)
 
     def left(self, protocol: AmqpProtocol) -> None:
         """A connection has closed."""

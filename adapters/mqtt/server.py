@@ -14,6 +14,7 @@ from adapters.base import AdapterStatistics
 from adapters.connections import DETAILS_MAX, ChannelShown, ConnectionShown
 from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter, Pause, wait_s
+from adapters.listener_figures import CROWDED, ListenerFigures
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.mqtt.client_connection import ClientConnection
@@ -70,7 +71,9 @@ class MqttProtocol(StreamProtocol):
     )
 
     def __init__(self, adapter: MqttAdapter, listener: str) -> None:
-        super().__init__(adapter.loop, adapter.memory_of[listener], adapter.turns)
+        super().__init__(
+            adapter.loop, adapter.memory_of[listener], adapter.turns, adapter.figures_of[listener]
+        )
         self.listener = listener
         self._adapter = adapter
         self._traffic: ConnectionTraffic | None = None
@@ -358,6 +361,10 @@ class MqttAdapter:
         self.memory_of = {
             each.name: self._memory.listener(self.name, each.name) for each in listeners
         }
+        self.figures_of = {
+            each.name: ListenerFigures(self.name, each.name, clock, (CROWDED,))
+            for each in listeners
+        }
         self.turns = fair_scheduler_of(client, self.loop)
         self._tasks = Tasks(self.loop)
         self._clock = clock
@@ -467,6 +474,7 @@ class MqttAdapter:
             connections=len(connections),
             counters=self.environment.figures.totals(self.environment.counters),
             refused=self.environment.closings.counts,
+            listeners=list(self.figures_of.values()),
             gauges={
                 "subscriptions": sum(each.client.subscription_count for each in connections),
                 "live_patterns": self.environment.live.pattern_count,
@@ -498,6 +506,7 @@ class MqttAdapter:
         out = self._listeners.entered(protocol)
         if out is not None:
             counters.connections_refused += 1
+            out.figures.refuse(CROWDED)
             out.abort()
         if out is protocol:
             return
@@ -507,6 +516,7 @@ class MqttAdapter:
     def known(self, protocol: MqttProtocol) -> None:
         """It has signed in."""
         self._listeners.known(protocol)
+        protocol.figures.signed_in(protocol)
 
     def left(self, protocol: MqttProtocol) -> None:
         """A connection has closed."""

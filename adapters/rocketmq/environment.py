@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from .codec.plain_sends import Splitter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from adapters.base import CallMeter, TrafficMeter
     from adapters.limiting import Limiter
+    from adapters.listener_figures import ListenerFigures
     from kernel.api.client import (
         Client,
         LeaseChange,
@@ -161,6 +162,8 @@ class Environment:
     limiter: Limiter
     sleep: Callable[[float], Awaitable[object]]
     """Returns after so many seconds."""
+    figures_of: Mapping[str, ListenerFigures]
+    """By listener."""
     meter: TrafficMeter | None = None
     """None: nobody counts."""
     calls: CallMeter | None = None

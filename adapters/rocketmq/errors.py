@@ -17,6 +17,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from adapters.listener_figures import CROWDED
 from auth.errors import AuthCode
 from kernel.common.errors import Code as KernelCode
 
@@ -68,6 +69,10 @@ class Code(IntEnum):
     HA_NOT_AVAILABLE = 50002
     MASTER_PERSISTENCE_TIMEOUT = 50401
     UNSUPPORTED = 50500
+
+
+REFUSALS: Final = (CROWDED, *(each.name.lower() for each in Code if each >= Code.BAD_REQUEST))
+"""Why calls and connections are refused, as metrics have it."""
 
 
 class RocketmqError(Exception):

@@ -19,11 +19,12 @@ import structlog
 from adapters.base import AdapterStatistics
 from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter
+from adapters.listener_figures import CROWDED, ListenerFigures
 from adapters.memory import GatewayMemory
 from adapters.rocketmq.clients.callers import Gate
 from adapters.rocketmq.clients.registry import Clients
 from adapters.rocketmq.environment import Environment, Listener
-from adapters.rocketmq.errors import RocketmqError
+from adapters.rocketmq.errors import REFUSALS, RocketmqError
 from adapters.rocketmq.messages.stored import register_origin
 from adapters.rocketmq.names import shown_topic, topic_name
 from adapters.rocketmq.origin import ORIGIN_BYTE
@@ -152,6 +153,10 @@ class RocketmqAdapter:
             producers=Producers(client),
             limiter=Limiter(self.name, quotas or Quotas(), client, clock),
             sleep=asyncio.sleep,
+            figures_of={
+                each.name: ListenerFigures(self.name, each.name, clock, REFUSALS)
+                for each in self._wanted
+            },
             meter=meter,
             calls=meter.calls(ACTIONS) if meter is not None else None,
         )
@@ -245,8 +250,14 @@ class RocketmqAdapter:
                 "streams_open": len(self._streams),
                 "leases_renewed": environment.clients.renewal_count,
             },
+            listeners=self._listener_figures(),
             staying=self._streams.staying(now_ms),
         )
+
+    def _listener_figures(self) -> list[ListenerFigures]:
+        for name, relay in self._relays.items():
+            self._environment.figures_of[name].refused[CROWDED] = relay.refused
+        return list(self._environment.figures_of.values())
 
     # --- Servers ----------------------------------------------------------------------------
 
@@ -284,7 +295,7 @@ class RocketmqAdapter:
             self._service.unary_calls(listener),
             self._service.streaming_calls(listener),
             {"Telemetry": partial(self._streams.serve, listener=listener.name)},
-            self._service.refusal_of,
+            partial(self._service.refusal_of, listener=listener),
             is_certified=is_certified,
         )
         server.add_generic_rpc_handlers((calls,))

@@ -61,6 +61,8 @@ class _Exchange(NamedTuple):
     protocol: WireProtocol
     request_id: str
     request_bytes: int
+    began_ms: int
+    """When it came, by the listener's clock."""
     answered: Answered
 
 
@@ -162,7 +164,9 @@ class SqsApplication:
             peer,
             environment.limiter.account_of(caller, peer.listener),
         )
-        return _Exchange(context, call, protocol, request_id, len(request.body), answered)
+        return _Exchange(
+            context, call, protocol, request_id, len(request.body), peer.figures.now_ms(), answered
+        )
 
     async def _carry_out(self, exchange: _Exchange) -> None:
         response: HttpResponse | None = None
@@ -178,12 +182,13 @@ class SqsApplication:
     def _stored(self, exchange: _Exchange, sending: Sending, end: End) -> None:
         try:
             response = self._result(exchange, end(exchange.context, sending))
+            exchange.context.peer.figures.stored(exchange.began_ms)
         except Exception as error:  # noqa: BLE001 - as in `serve`
             response = self._failure(error, exchange.protocol, exchange.request_id, exchange)
         exchange.answered(response)
 
     def _result(self, exchange: _Exchange, result: Shape | None) -> HttpResponse:
-        context, call, protocol, request_id, request_bytes, _ = exchange
+        context, call, protocol, request_id, request_bytes, _, _ = exchange
         response = protocol.encode_result(call.action, result, request_id)
         calls.answered(context, result, request_bytes, len(response.body))
         return response

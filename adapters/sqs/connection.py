@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from adapters.base import ListenerAddress
     from adapters.fair_scheduler import FairScheduler
+    from adapters.listener_figures import ListenerFigures
     from adapters.memory import ListenerMemory
     from adapters.refused import Refused
     from adapters.transport import Tasks
@@ -74,6 +75,8 @@ class ConnectionHost(Protocol):
     """The Date header's value now."""
     memory_of: dict[str, ListenerMemory]
     """The budgets of the gateway's memory, by listener."""
+    figures_of: dict[str, ListenerFigures]
+    """By listener."""
     turns: FairScheduler
     """Whose turn it is."""
 
@@ -93,7 +96,9 @@ class HttpConnection(StreamProtocol):
     def __init__(
         self, host: ConnectionHost, listener: ListenerAddress, loop: AbstractEventLoop
     ) -> None:
-        super().__init__(loop, host.memory_of[listener.name], host.turns)
+        super().__init__(
+            loop, host.memory_of[listener.name], host.turns, host.figures_of[listener.name]
+        )
         self._host = host
         self._reader = HttpReader()
         self._waiting: deque[Arrived] = deque()

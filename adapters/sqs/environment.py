@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from adapters.base import CallMeter
     from adapters.limiting import Limiter
+    from adapters.listener_figures import ListenerFigures
     from adapters.refused import Refused
     from auth.policies.policy_rules import Permission
     from kernel.api.client import Client, PublishBatch, Received, ReceiveSpec
@@ -119,6 +120,10 @@ class Peer(Protocol):
     @property
     def peer(self) -> str:
         """The client's address, `host:port`."""
+
+    @property
+    def figures(self) -> ListenerFigures:
+        """Of its listener."""
 
     @property
     def local_address(self) -> str:

@@ -18,6 +18,7 @@ import structlog
 from adapters.base import AdapterStatistics
 from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter
+from adapters.listener_figures import ListenerFigures
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.refused import Refused
@@ -87,6 +88,9 @@ class SqsAdapter:
         self._memory = memory or GatewayMemory(clock)
         self.memory_of = {
             each.name: self._memory.listener(self.name, each.name) for each in listeners
+        }
+        self.figures_of = {
+            each.name: ListenerFigures(self.name, each.name, clock) for each in listeners
         }
         register_origin(client.origins)
         self._session = client.open_session("sqs", ORIGIN_BYTE)
@@ -195,6 +199,7 @@ class SqsAdapter:
             },
             gauges={"long_polls": len(self._polls)},
             refused=self.refused.counts,
+            listeners=list(self.figures_of.values()),
             staying=self._moving.staying(),
         )
 
@@ -211,6 +216,7 @@ class SqsAdapter:
     def known(self, connection: HttpConnection) -> None:
         """Somebody has signed a request."""
         self._listeners.known(connection)
+        connection.figures.signed_in(connection)
 
     def left(self, connection: HttpConnection) -> None:
         """A connection has closed."""

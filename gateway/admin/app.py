@@ -23,6 +23,7 @@ from gateway.admin.http.guard import Guard
 from gateway.admin.http.operations import bound, for_operators, route
 from gateway.admin.openapi import API_PATH, Description
 from gateway.admin.operations import API, TOP
+from gateway.admin.resources.audit import AuditRoutes
 from gateway.admin.resources.cluster import Admission, ClusterRoutes, FeatureRoutes
 from gateway.admin.resources.connections import ConnectionRoutes
 from gateway.admin.resources.consuming import ConsumingRoutes
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from gateway.admin.resources.declared_shapes import DeclaredShapes
     from gateway.admin.resources.principals import Principals
     from gateway.config.schema import Listener
+    from gateway.reporting.audit import AuditTrail
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
     from kernel.cluster.cluster_admin import ClusterAdmin
@@ -117,6 +119,7 @@ class AdminParts:
     disconnects: Disconnects
     node_name: str
     """What this process is called."""
+    audit: AuditTrail
     metering: NodeMetering | None = None
     """None: switched off."""
     cluster_admin: ClusterAdmin | None = None
@@ -177,6 +180,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         HistoryRoutes(parts.history, parts.client, tenants),
         NodeRoutes(parts.node_name, parts.clock, parts.adapters, parts.disk, parts.memory),
         Pages(),
+        AuditRoutes(parts.audit),
     ]
     if parts.sessions is not None:
         in_cluster = parts.cluster_admin is not None
@@ -194,6 +198,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         if parts.features is not None:
             resources.append(FeatureRoutes(parts.features))
     application = _application(parts.health, resources, elsewhere)
+    application.state.audit = parts.audit
     return Guard(
         application,
         listener,
@@ -223,7 +228,7 @@ def build_waiting_app(listener: Listener, token: AdminToken, health: HealthRoute
 
 def _application(
     health: HealthRoutes, resources: Sequence[object], elsewhere: Sequence[Route]
-) -> ASGIApp:
+) -> Starlette:
     """`elsewhere`: routes of what is not served here, which say so."""
     description = Description()
     api = bound(API, (health, description, *resources))

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from starlette.responses import PlainTextResponse, Response
 
 import gateway
@@ -24,9 +26,9 @@ from gateway.admin.metrics.series_text import END, TextForm, form_of
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
-    from prometheus_client.registry import Collector
+    from prometheus_client.metrics_core import Metric
     from starlette.requests import Request
     from starlette.types import Message, Receive, Scope, Send
 
@@ -84,6 +86,29 @@ def memory_check(memory: GatewayMemory | None) -> Check:
     return Check("memory", True, "; ".join(near))
 
 
+class HealthFigures(Collector):
+    """Figures of a process, with its checks before them. A reason is words, and stands in `weir
+    health` and in events: here is only that there is one.
+    """
+
+    def __init__(self, checks: Callable[[], Sequence[Check]], below: Collector) -> None:
+        """`checks()`: as `weir health` shows them, looked at now; `below`: all other figures."""
+        self._checks = checks
+        self._below = below
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric with its value now."""
+        label = ["check"]
+        passed = GaugeMetricFamily("weir_health_ok", "1: the check is passed.", labels=label)
+        text = "1: it is passed, and somebody should look (`weir health` says why)."
+        alarm = GaugeMetricFamily("weir_health_alarm", text, labels=label)
+        for each in self._checks():
+            passed.add_metric([each.name], each.ok)
+            alarm.add_metric([each.name], each.ok and bool(each.reason))
+        yield from (passed, alarm)
+        yield from self._below.collect()
+
+
 class HealthRoutes:
     """Handlers of health and metrics."""
 
@@ -98,7 +123,7 @@ class HealthRoutes:
         """
         self._checks = checks
         self._topics = topics
-        self._collector = collector
+        self._collector = HealthFigures(checks, collector)
 
     async def live(self, request: Request) -> Response:
         """The process answers."""

@@ -22,6 +22,7 @@ from gateway.admin.http.operations import Operation, Parameter
 from gateway.admin.http.requests import PAGE_DEFAULT, PAGE_MAX
 from gateway.admin.openapi import Description, Document
 from gateway.admin.resources import (
+    audit,
     cluster,
     connections,
     consuming,
@@ -260,6 +261,7 @@ API: Final[Sequence[Operation]] = (
         messages.MessageSent,
         messages.MessageNew,
         status=(201,),
+        is_audited=False,
     ),
     Operation(
         "POST",
@@ -268,6 +270,7 @@ API: Final[Sequence[Operation]] = (
         consuming.ConsumingRoutes.receive,
         consuming.MessagesLeased,
         consuming.ReceiveRequest,
+        is_audited=False,
     ),
     Operation(
         "POST",
@@ -276,6 +279,7 @@ API: Final[Sequence[Operation]] = (
         consuming.ConsumingRoutes.settle,
         consuming.Settled,
         consuming.SettleRequest,
+        is_audited=False,
     ),
     Operation(
         "POST",
@@ -533,6 +537,18 @@ API: Final[Sequence[Operation]] = (
                 "Seconds to wait for the first.",
                 Annotated[int, Meta(ge=0, le=events.WAIT_S_MAX)],
             ),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/audit",
+        NODE,
+        audit.AuditRoutes.list_entries,
+        audit.AuditPage,
+        query=(
+            Parameter("offset", "Where they begin.", Annotated[int, Meta(ge=0)]),
+            Parameter("since_ms", "Noted from this time on (ms since the epoch).", int),
+            LIMIT,
         ),
     ),
     # --- Metering ---------------------------------------------------------------------------

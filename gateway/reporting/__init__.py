@@ -5,5 +5,6 @@
   are to go elsewhere is the answer
 - `limit_reports`: what is used of limits there, and what a gateway may use (ADR 27)
 - `events`: what happens, for who follows it
+- `audit`: who has changed what, kept in the log
 - `leader_log`: a store's log lines about who leads the groups
 """

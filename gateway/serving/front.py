@@ -37,6 +37,7 @@ from gateway.admin.resources.principals import Principals
 from gateway.config.declared import declared_in, register_readers
 from gateway.config.limits import quotas_of
 from gateway.process.running import StartRefused
+from gateway.reporting.audit import AuditTrail
 from gateway.serving.builders import Builder
 from kernel.quotas.accounts import Quotas
 
@@ -107,6 +108,7 @@ class Front:
         )
         seeds = quotas_of(settings.limits)
         self.quotas = Quotas(seeds)
+        self._audit: AuditTrail | None = None
         self._limits = LimitRecords(seeds, self.quotas, clock)
         self._sessions = BrowserSessions(clock, random)
         self.tenants = TenantBook(settings.tenants, self._declared, clock)
@@ -180,6 +182,8 @@ class Front:
         one; `features`: if not; `name`: of this process, empty for that of the machine; `history`:
         None: none is kept; `disk`: None: there is no store here.
         """
+        node_name = name or os.uname().nodename
+        self._audit = AuditTrail(self._client, self._clock, node_name)
         parts = AdminParts(
             client=self._client,
             principals=self._principals,
@@ -197,7 +201,8 @@ class Front:
             features=features,
             adapters=self.adapters,
             disconnects=self._disconnects,
-            node_name=name or os.uname().nodename,
+            node_name=node_name,
+            audit=self._audit,
             shapes=DeclaredShapes(self._declared, self._settings.protocols),
             sessions=self._sessions,
             history=history,
@@ -243,6 +248,7 @@ class Front:
             self.memory,
             self.quotas,
             fair_scheduler_of(self._client, asyncio.get_running_loop()),
+            lambda: self._audit,
         )
 
     async def drain(self) -> None:

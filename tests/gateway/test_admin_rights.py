@@ -57,6 +57,7 @@ DECIDED = {
     "metering": NODE,
     "events": NODE,
     "definitions": TENANT,
+    "audit": NODE,
     "limits": NODE,
     "cluster": NODE,
     "tenants": SOME,
@@ -186,6 +187,14 @@ class Keys:
         return context + secret
 
 
+class Unaudited:
+    async def note(self, **facts: object) -> None:
+        """Who may do what is not what it is about."""
+
+    async def read(self, first: int, since_ms: int, most: int) -> tuple[list[Any], int, int]:
+        return [], 0, 0
+
+
 class Clock:
     def wall_ms(self) -> int:
         return 1
@@ -243,6 +252,7 @@ class Api:
             "limits": Nothing(),
             "quotas": Nothing(),
             "removal": Nothing(),
+            "audit": Unaudited(),
         }
         self.listener = Listener(host="192.0.2.1", port=1)
         self.health = HealthRoutes(list, Figures())

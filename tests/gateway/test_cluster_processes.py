@@ -16,6 +16,7 @@ from gateway.process.running import StartRefused
 from gateway.serving.store_node import claim, found_cluster, place
 from kernel.cluster.records import NodeState
 from kernel.store.drivers.disk import DirectoryDisk
+from tests.gateway import monitoring
 from tests.gateway.cluster import SECONDS, SECRET, STORES, Cluster, until
 from tests.gateway.serving import environment
 from tests.kernel.remote.gateway import Gateway
@@ -38,6 +39,18 @@ def ran(*words: str) -> tuple[int, str, str]:
         env=environment(WEIR_CLUSTER_SECRET=SECRET),
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def test_every_metric_of_clusters_that_a_rule_or_a_panel_asks_for_is_in_a_scrape(
+    running: Running,
+) -> None:
+    found, gateways = running
+    there = [
+        monitoring.scraped(each.http("GET", "/metrics").body.decode())
+        for each in (found.stores[1], gateways[0])
+    ]
+    assert monitoring.OF_CLUSTERS - set.union(*there) == set()
+    assert len(monitoring.OF_CLUSTERS) > 4, "they were found"
 
 
 def test_three_stores_have_joined_and_go_on_without_one_that_is_killed(running: Running) -> None:

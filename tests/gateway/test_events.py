@@ -79,7 +79,7 @@ def test_changes_are_told_with_who_made_them_and_refusals_with_why(node: Process
         assert page["events"], "it waits for an event"
         found += page["events"]
         after = page["next"]
-    made, refused, closed = found
+    made, refused, opened, closed = found
     assert made["event"] == "administered"
     assert made["facts"] == {
         "status": 201,
@@ -90,7 +90,10 @@ def test_changes_are_told_with_who_made_them_and_refusals_with_why(node: Process
     }
     assert refused["event"] == "not administered"
     assert "told" in refused["facts"]["reason"]
-    assert closed["facts"]["login"] == "guest"
+    assert opened["event"] == "connection opened"
+    assert opened["facts"]["listener"] == "amqp.tcp"
+    assert opened["facts"]["user"] == closed["facts"]["login"] == "guest"
+    assert opened["facts"]["peer"] == closed["facts"]["peer"]
 
 
 def test_nothing_new_is_waited_for_and_then_nothing_is_said(node: Process) -> None:

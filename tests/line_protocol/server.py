@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from adapters.base import AdapterStatistics
+from adapters.listener_figures import ListenerFigures
 from adapters.moving import Moving
 from adapters.transport import Listeners, StreamProtocol, Tasks
 from tests.line_protocol.connection import LineConnection
@@ -25,7 +26,11 @@ class LineProtocol(StreamProtocol):
     """One socket. `Host` of its connection, and a `Holder`."""
 
     def __init__(self, adapter: LineAdapter, listener: ListenerAddress) -> None:
-        super().__init__(adapter.loop, adapter.memory_of[listener.name])
+        super().__init__(
+            adapter.loop,
+            adapter.memory_of[listener.name],
+            figures=adapter.figures_of[listener.name],
+        )
         self._adapter = adapter
         self.listener = listener
         self.connection = LineConnection(self, adapter.services)
@@ -123,6 +128,9 @@ class LineAdapter:
         self.memory_of = {
             each.name: services.memory.listener(self.name, each.name) for each in addresses
         }
+        self.figures_of = {
+            each.name: ListenerFigures(self.name, each.name, services.clock) for each in addresses
+        }
         self.listeners: Listeners[LineProtocol] = Listeners(
             self.loop,
             addresses,
@@ -171,7 +179,11 @@ class LineAdapter:
         return " " not in topic
 
     def statistics(self) -> AdapterStatistics:
-        return AdapterStatistics(len(self.listeners.connections), staying=self._moving.staying())
+        return AdapterStatistics(
+            len(self.listeners.connections),
+            listeners=list(self.figures_of.values()),
+            staying=self._moving.staying(),
+        )
 
 
 def _host_of(each: LineProtocol) -> str:

@@ -97,6 +97,7 @@ class ChannelPublisher:
         self._body_bytes_most = environment.settings.body_bytes_max
         self._body_bytes_max = self._body_bytes_most
         self._host = host
+        self._figures = host.figures
         self._session = caller.session
         self._sink = sink
         self._login = caller.rights.principal.name.encode()
@@ -471,7 +472,7 @@ class ChannelPublisher:
         batch = self._batch
         if batch is None:
             return
-        batch.tag = (self._segments, self._unsure)
+        batch.tag = (self._segments, self._unsure, self._figures.now_ms())
         if self._unsure:
             self._unsure = {}
         self._batch = None
@@ -496,7 +497,9 @@ class ChannelPublisher:
         failed = len(failures) if failures else 0
         self._counters.confirmed += batch.count - failed
         self._counters.nacked += failed
-        segments, unsure = cast("tuple[list[Segment], dict[int, Kept]]", batch.tag)
+        segments, unsure, began_ms = cast("tuple[list[Segment], dict[int, Kept], int]", batch.tag)
+        if failed < batch.count:
+            self._figures.stored(began_ms)
         for position, size in batch.unheard.items():
             if failures and position in failures:
                 continue

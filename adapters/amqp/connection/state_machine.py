@@ -44,7 +44,11 @@ from adapters.amqp.errors import (
     CONNECTION_FORCED,
     FRAME_ERROR,
     INTERNAL_ERROR,
+    LOGIN,
+    NO_HEADER,
     NOT_ALLOWED,
+    REPLY_NAMES,
+    SILENT,
     UNEXPECTED_FRAME,
     AmqpError,
     LoginRefused,
@@ -165,6 +169,7 @@ class Connection:
         """The protocol header; to any other one the answer is what we speak."""
         if not is_amqp:
             self._host.out.append(PROTOCOL_HEADER)
+            self._host.figures.refuse(NO_HEADER)
             self._go("no AMQP 0-9-1 protocol header")
             return
         self.state = ConnectionState.START
@@ -453,6 +458,7 @@ class Connection:
         if self.state in _ENDED:
             return
         self.reason = str(error)
+        self._count_refusal(error)
         self._end_work()
         now_ms = self._host.monotonic_ms()
         if isinstance(error, LoginRefused) and not self.features.wants_failure_close:
@@ -463,6 +469,12 @@ class Connection:
         self.send(0, spec.ConnectionClose(error.code, error.text, error.class_id, error.method_id))
         self.state = ConnectionState.CLOSING
         self._liveness.deadline = now_ms + self._settings.close_timeout_ms
+
+    def _count_refusal(self, error: AmqpError) -> None:
+        if isinstance(error, LoginRefused):
+            self._host.figures.refuse(LOGIN)
+        elif error.code != CONNECTION_FORCED:
+            self._host.figures.refuse(REPLY_NAMES[error.code].lower())
 
     def _end_work(self) -> None:
         """Finish what was begun and end the session: leases return, transient property goes."""
@@ -547,11 +559,13 @@ class Connection:
             now_ms, host.bytes_in, host.bytes_out, is_held=host.is_reading_held
         )
         if verdict is Verdict.LATE:
+            self._host.figures.refuse(SILENT)
             self._go("the peer did not answer in time")
         elif self.state is not ConnectionState.OPEN:
             return
         elif verdict is Verdict.SILENT:
             self._end_work()
+            self._host.figures.refuse(SILENT)
             self._go(f"nothing came for two heartbeat intervals of {self.agreement.heartbeat_s} s")
         else:
             if verdict is Verdict.BEAT:

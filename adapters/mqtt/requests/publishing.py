@@ -62,6 +62,8 @@ class _Single(NamedTuple):
     sequence: int
     is_repeat: bool
     """It has had its number from an earlier try."""
+    began_ms: int
+    """When it came, by the listener's clock."""
 
 
 _Unsure = tuple["Destinations", int, int, int]
@@ -76,6 +78,8 @@ class _Sent(NamedTuple):
     """Of each message; 0: it is not answered."""
     unsure: dict[int, _Unsure]
     """By position."""
+    began_ms: int
+    """When they came, by the listener's clock."""
 
 
 class SessionPublisher:
@@ -88,6 +92,7 @@ class SessionPublisher:
         "_count",
         "_counters",
         "_env",
+        "_figures",
         "_host",
         "_kernel_session",
         "_noted",
@@ -118,6 +123,7 @@ class SessionPublisher:
         """`close` is told of a connection that ended because a message was refused."""
         self._env = env
         self._host = host
+        self._figures = host.figures
         self._session = session
         self._rights = rights
         self._tenant = rights.principal.tenant
@@ -141,9 +147,8 @@ class SessionPublisher:
         if self._charging.account.is_limited:
             run = self._within_limits(run)
         env, session = self._env, self._session
-        tree, known, tenant = env.tree, env.known, self._tenant
-        allows = self._rights.allows
-        now_ms = env.clock.wall_ms()
+        tree, known, tenant, allows = env.tree, env.known, self._tenant, self._rights.allows
+        now_ms, began_ms = env.clock.wall_ms(), self._figures.now_ms()
         batch = env.client.batch(self._kernel_session, self)
         level, publisher, traffic = session.level, self._publisher, self._traffic
         tokens: list[int] = []
@@ -186,7 +191,9 @@ class SessionPublisher:
                 # A repeat has its number, and was counted the first time.
                 if not to.is_stored and not sequence and not to.asks_leader:
                     self._count_live(_QOS_2, len(head) + len(body) - HEADER_BYTES)
-                singles.append(_Single(token, packet_id, to, head, body, sequence, sequence > 0))
+                singles.append(
+                    _Single(token, packet_id, to, head, body, sequence, sequence > 0, began_ms)
+                )
                 continue
             batch.add(to, (head, body), len(head) + len(body))
             tokens.append(token)
@@ -197,7 +204,7 @@ class SessionPublisher:
                 elif traffic is not None:
                     traffic.live[(flags & QOS_BITS) >> 1].count_one(size)
         if tokens:
-            batch.tag = _Sent(tokens, unsure)
+            batch.tag = _Sent(tokens, unsure, began_ms)
             self._counters.published += len(tokens)
             self._charging.published(batch)
             env.client.submit(batch)
@@ -369,10 +376,12 @@ class SessionPublisher:
         """See `PublishSink`: answers what is on disk."""
         tag = batch.tag
         failures = batch.failures
+        assert isinstance(tag, _Single | _Sent)
+        if not failures or len(failures) < batch.count:
+            self._figures.stored(tag.began_ms)
         if isinstance(tag, _Single):
             self._published_once(tag, failures[0] if failures else None, batch.unlisted)
             return
-        assert isinstance(tag, _Sent)
         tokens = tag.tokens
         if batch.unlisted:
             tokens = self._without_nobody(tag, batch.unlisted, failures or {})

@@ -54,6 +54,8 @@ from .transactions import end_transaction
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from adapters.listener_figures import ListenerFigures
+
     from ..clients.callers import Caller
     from ..clients.registry import Extension
     from ..codec.answer_encoding import AnswerPlace
@@ -102,7 +104,7 @@ class Service:
             "QueryRoute": query_route,
             "QueryAssignment": query_assignment,
             "Heartbeat": self._heartbeat,
-            "SendMessage": partial(send_message, environment),
+            "SendMessage": self._timed(partial(send_message, environment), listener),
             "EndTransaction": partial(end_transaction, environment),
             "AckMessage": partial(ack_message, environment),
             "ChangeInvisibleDuration": partial(change_invisible_duration, environment),
@@ -123,6 +125,7 @@ class Service:
         host, port = listener.bound.addresses[0]
         store_host = f"{host}:{port}"
         environment, turns = self.environment, self._fair_calls.turns
+        figures = environment.figures_of[listener.name]
 
         async def stream(name: str, action: Receiving, data: bytes, call: Call) -> None:
             try:
@@ -132,7 +135,7 @@ class Service:
                     await charge_call(environment, name, call, listener.name)
                 is_empty = not await action(data, call, store_host)
             except (RocketmqError, KernelError) as error:
-                await call.write(self._refusal(name, data, call, error))
+                await call.write(self._refusal(name, data, call, error, figures))
             except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
                 await call.write(self._failure(name, data, call))
             else:
@@ -147,12 +150,13 @@ class Service:
         }
         return {name: partial(stream, name, action) for name, action in actions.items()}
 
-    def refusal_of(self, call: Call) -> bytes | None:
+    def refusal_of(self, call: Call, *, listener: Listener) -> bytes | None:
         """The answer to a call that its headers refuse, before any of its request is read."""
         try:
             self.environment.admit(call)
         except RocketmqError as error:
-            return self._refusal("", b"", call, error)
+            figures = self.environment.figures_of[listener.name]
+            return self._refusal("", b"", call, error, figures)
         return None
 
     # --- Errors -----------------------------------------------------------------------------
@@ -160,7 +164,7 @@ class Service:
     def _answering(self, name: str, action: Unary, listener: Listener) -> Unary:
         """The action with its errors as answers."""
         environment, quotas = self.environment, self.environment.limiter.quotas
-        turns = self._fair_calls.turns
+        turns, figures = self._fair_calls.turns, environment.figures_of[listener.name]
 
         async def answer(data: bytes, call: Call) -> bytes:
             try:
@@ -170,13 +174,26 @@ class Service:
                     await charge_call(environment, name, call, listener.name)
                 result = await action(data, call)
             except (RocketmqError, KernelError) as error:
-                return self._refusal(name, data, call, error)
+                return self._refusal(name, data, call, error, figures)
             except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
                 return self._failure(name, data, call)
             self._answered(name, data, call, len(result))
             return result
 
         return answer
+
+    def _timed(self, action: Unary, listener: Listener) -> Unary:
+        """A call that publishes, with how long it takes until ok."""
+        figures = self.environment.figures_of[listener.name]
+
+        async def timed(data: bytes, call: Call) -> bytes:
+            began_ms = figures.now_ms()
+            result = await action(data, call)
+            if result.startswith(wire.OK):
+                figures.stored(began_ms)
+            return result
+
+        return timed
 
     async def _take_turn(self, caller: Caller, size: int) -> None:
         """Return when it is the turn of a call beside those of other tenants."""
@@ -202,13 +219,19 @@ class Service:
             meter.ended(caller.tenant, name, outcome, len(data), bytes_out)
 
     def _refusal(
-        self, name: str, data: bytes, call: Call, error: RocketmqError | KernelError
+        self,
+        name: str,
+        data: bytes,
+        call: Call,
+        error: RocketmqError | KernelError,
+        figures: ListenerFigures,
     ) -> bytes:
         self.environment.counters.calls_refused += 1
         if isinstance(error, KernelError):
             if error.code.fault is Fault.SERVER:
                 _log.warning("call not served", code=error.code.name, reason=error.message)
             error = errors.from_kernel(error)
+        figures.refuse(error.code.name.lower())
         answer = wire.refusal(error)
         self._ended(name, data, call, outcome_of(error.code), len(answer))
         return answer

@@ -52,9 +52,10 @@ _log = structlog.get_logger("weir.rocketmq")
 class Stream:
     """The open telemetry stream of one client."""
 
-    def __init__(self, call: Call, caller: Caller, client: KnownClient) -> None:
+    def __init__(self, call: Call, caller: Caller, client: KnownClient, listener: str) -> None:
         self._call = call
         self._caller = caller
+        self._listener = listener
         self.client = client
         # Bounded by `push` and `ask`, each for its own kind.
         self._commands: asyncio.Queue[tuple[bytes, int]] = asyncio.Queue()
@@ -82,7 +83,7 @@ class Stream:
         return ConnectionShown(
             id=f"rocketmq-{self.number}",
             protocol="rocketmq",
-            listener="",
+            listener=self._listener,
             peer="",
             ssl=False,
             tenant=tenant,
@@ -237,6 +238,7 @@ class Streams:
     async def serve(self, call: Call, *, listener: str) -> None:
         """One stream, until either side ends it."""
         environment = self._service.environment
+        figures = environment.figures_of[listener]
         try:
             caller = environment.admit(call)
             if self._is_draining:
@@ -244,19 +246,23 @@ class Streams:
             account = connect(environment, caller, listener)
         except RocketmqError as error:
             environment.counters.calls_refused += 1
+            figures.refuse(error.code.name.lower())
             await call.write(wire.refusal(error))
             return
+        figures.entered()
         try:
-            await self._serve(caller, call)
+            await self._serve(caller, call, listener)
         finally:
+            figures.left()
             account.disconnected()
 
-    async def _serve(self, caller: Caller, call: Call) -> None:
+    async def _serve(self, caller: Caller, call: Call, listener: str) -> None:
         environment = self._service.environment
         key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
         environment.clients.stream_opened(client)
-        stream = Stream(call, caller, client)
+        stream = Stream(call, caller, client, listener)
+        environment.figures_of[listener].signed_in(stream)
         environment.counters.streams += 1
         self._open.add(stream)
         questions = environment.producers.joined(caller, stream.ask)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from gateway.reporting.audit import AuditTrail
+
     Handler = Callable[[Any, Request], Awaitable[Response]]
     Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -56,6 +58,8 @@ class Operation:
     """The type of the body; None: there is none."""
     query: Sequence[Parameter] = ()
     status: Sequence[int] = ()
+    is_audited: bool = True
+    """Whether the audit has it, if it changes something: not what clients do all day."""
     """Of the answers that hold `answers`; none: 200, or 204 where nothing comes back."""
 
     @property
@@ -93,7 +97,11 @@ def bound(
 def route(operation: Operation, resource: object) -> Route:
     """The route of an operation; it asks for its right first."""
     handler = partial(operation.handler, resource)
-    return Route(operation.path, _checked(operation.right, handler), methods=[operation.method])
+    return Route(
+        operation.path,
+        _checked(operation.right, handler, audited=operation.is_audited),
+        methods=[operation.method],
+    )
 
 
 def for_operators(path: str, methods: Sequence[str], refuse: Endpoint) -> Route:
@@ -101,7 +109,7 @@ def for_operators(path: str, methods: Sequence[str], refuse: Endpoint) -> Route:
     return Route(path, _checked(Right.NODE, refuse), methods=methods)
 
 
-def _checked(right: Right, handler: Endpoint) -> Endpoint:
+def _checked(right: Right, handler: Endpoint, *, audited: bool = False) -> Endpoint:
     async def handle(request: Request) -> Response:
         check_right(right, request)
         if request.method in _LOOKS:
@@ -112,12 +120,18 @@ def _checked(right: Right, handler: Endpoint) -> Endpoint:
             "tenant": tenant_asked(request),
             "by": str(caller_of(request)),
         }
+        # A store of a cluster, which serves no client, has none.
+        audit: AuditTrail | None = getattr(request.app.state, "audit", None) if audited else None
         try:
             response = await handler(request)
         except Exception as error:
             EVENTS.add("warning", "not administered", reason=str(error), **change)
+            if audit is not None:
+                await audit.note(status=0, reason=str(error), **change)
             raise
         EVENTS.add("info", "administered", status=response.status_code, **change)
+        if audit is not None:
+            await audit.note(status=response.status_code, **change)
         return response
 
     return handle

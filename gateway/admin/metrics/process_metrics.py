@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 from prometheus_client.registry import Collector
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter
     from adapters.fair_scheduler import FairScheduler
+    from adapters.listener_figures import ListenerFigures
     from adapters.memory import GatewayMemory
     from auth.password_checks.passwords import CheckStatistics
     from gateway.access.tls_failures import TlsFailures
+    from gateway.reporting.audit import AuditTrail
     from gateway.reporting.node_metering import NodeMetering
     from kernel.quotas.accounts import Quotas
 
@@ -46,8 +48,10 @@ class NodeCollector(Collector):
         memory: GatewayMemory | None = None,
         quotas: Quotas | None = None,
         sharing: FairScheduler | None = None,
+        audit: Callable[[], AuditTrail | None] = lambda: None,
     ) -> None:
         """`below`: figures of the store, or of the way to the stores."""
+        self._audit = audit
         self._sharing = sharing
         self._logins = logins
         self._below = below
@@ -68,6 +72,13 @@ class NodeCollector(Collector):
             yield limits_metric(self._quotas)
         if self._sharing is not None:
             yield from sharing_metrics(self._sharing)
+        audit = self._audit()
+        if audit is not None:
+            text = "Changes by the admin API: whether the audit topic has them."
+            audited = CounterMetricFamily("weir_audit_entries", text, labels=["outcome"])
+            audited.add_metric(["noted"], audit.noted)
+            audited.add_metric(["missed"], audit.missed)
+            yield audited
         if self._tls_failures is not None:
             text = "TLS handshakes that came to nothing."
             family = CounterMetricFamily("weir_tls_failures", text, labels=["listener"])
@@ -85,6 +96,7 @@ class NodeCollector(Collector):
         gauges: dict[str, GaugeMetricFamily] = {}
         text = "Requests refused and connections closed for what a client did."
         refused = CounterMetricFamily("weir_refused", text, labels=["listener", "reason"])
+        listeners: list[ListenerFigures] = []
         for adapter in self._adapters:
             figures = adapter.statistics()
             gauge.add_metric([adapter.name], figures.connections)
@@ -106,16 +118,41 @@ class NodeCollector(Collector):
                 shown.add_metric([adapter.name], value)
             for labels, value in figures.refused.items():
                 refused.add_metric(labels, value)
+            for listener in figures.listeners:
+                for reason, value in listener.refused.items():
+                    refused.add_metric((listener.name, reason), value)
+            listeners += figures.listeners
         for labels, value in self._memory.refused.items() if self._memory is not None else ():
             refused.add_metric(labels, value)
         yield gauge
         yield refused
+        yield from listener_metrics(listeners)
         text = "Connections that have ended and whose last words the client has time to read."
         yield GaugeMetricFamily("weir_connections_lingering", text, value=len(LINGERING))
         text = "Connections that were closed without that, since so many had it."
         yield CounterMetricFamily("weir_connections_cut_short", text, value=LINGERING.refused)
         yield from counters.values()
         yield from gauges.values()
+
+
+def listener_metrics(listeners: Sequence[ListenerFigures]) -> Iterator[Metric]:
+    """Of each listener: connections, and how long it takes until a publisher hears ok."""
+    label = ["listener"]
+    text = "Connections open (RocketMQ: telemetry streams, of which each client has one)."
+    is_open = GaugeMetricFamily("weir_listener_connections", text, labels=label)
+    text = "Connections that came, refused ones too."
+    opened = CounterMetricFamily("weir_listener_connections_opened", text, labels=label)
+    text = "Of these, those whose client has signed in."
+    signed_in = CounterMetricFamily("weir_listener_connections_signed_in", text, labels=label)
+    text = "From when publishes were read until they are stored and answered with ok."
+    took = HistogramMetricFamily("weir_listener_publish_seconds", text, labels=label)
+    for each in listeners:
+        is_open.add_metric([each.name], each.connections)
+        opened.add_metric([each.name], each.opened)
+        signed_in.add_metric([each.name], each.signed_in_total)
+        buckets, sum_s = each.histogram()
+        took.add_metric([each.name], buckets, sum_s)
+    yield from (is_open, opened, signed_in, took)
 
 
 def build_info() -> Metric:

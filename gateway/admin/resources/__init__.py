@@ -13,8 +13,8 @@
 - `tenants`: which tenant is meant, and which there are
 - `tenant_changes`: one tenant: made, shown, changed, removed
 - `limits`: what may be used, and what is
-- `events`: what happens
 - `history`: an hour of figures
+- `events`, `audit`: what happens; who has changed what
 - `metering`: the archive of what was served
 - `node`: the process that is asked
 - `cluster`: stores and gateways

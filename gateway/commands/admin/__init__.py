@@ -4,7 +4,7 @@
 - `consume`, `dead_letters`: messages taken by hand, and those that nobody could take
 - `user`, `tenant`, `limit`: who may use it, and how much
 - `definitions`: all of both as a file
-- `connection`, `events`: who is connected, what happens
 - `console`: the address that signs a browser in
+- `connection`, `events`, `audit`: who is connected, what happens, who has changed what
 - `cluster`, `node`, `health`: its processes
 """

@@ -13,10 +13,12 @@ from adapters.amqp.codec.method_base import Method
 from adapters.amqp.codec.methods import decode_method, encode_method
 from adapters.amqp.connection.state_machine import Connection
 from adapters.amqp.environment import Counters, Environment
+from adapters.amqp.errors import REFUSALS
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.messages.stamps import Stamps
 from adapters.amqp.topology.declaring import Declarations
 from adapters.limiting import Limiter
+from adapters.listener_figures import ListenerFigures
 from kernel.api import message
 from kernel.quotas.accounts import Quotas
 from kernel.store.drivers.system import SystemClock
@@ -66,6 +68,7 @@ class FakeHost:
         self.is_write_wanted = False
         self.peer = "192.0.2.1:5000"
         self.listener_name = "tcp"
+        self.figures = ListenerFigures("amqp", "tcp", SystemClock(), REFUSALS)
         self.pauses: list[int] = []
         self.certified: str | None = None
         self.connection: Connection | None = None

@@ -11,6 +11,7 @@ import structlog
 from adapters.base import ListenerAddress
 from adapters.fair_scheduler import FairScheduler
 from adapters.lingering import LINGERING, Lingering
+from adapters.listener_figures import ListenerFigures
 from adapters.memory import GatewayMemory
 from adapters.refused import Refused
 from adapters.sqs.connection import HttpConnection
@@ -100,6 +101,7 @@ class Host:
         self.date = b"now"
         self.has_room = True
         self.memory_of = {"http": GatewayMemory(SystemClock()).listener("sqs", "http")}
+        self.figures_of = {"http": ListenerFigures("sqs", "http", SystemClock())}
         self.turns = FairScheduler(
             WriteRounds(),
             asyncio.get_running_loop().call_soon,
