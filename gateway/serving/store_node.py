@@ -146,7 +146,15 @@ class StoreNode(ServingNode):
         quotas = self._limited(local)
         remote.start()
         manager = Manager(
-            local.store, local.client, links, remote, roster, cluster_service, facts, disk
+            local.store,
+            local.client,
+            links,
+            remote,
+            roster,
+            cluster_service,
+            facts,
+            disk,
+            cluster.replicas,
         )
         self._manager = manager
         self._managing = tasks.create_task(manager.run())
