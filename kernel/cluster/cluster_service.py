@@ -26,7 +26,7 @@ from ..rpc.handshake import Hello
 from ..store.raft_groups.leaving import LeaveGroup
 from ..store.raft_groups.peer_links import PeerLinks
 from ..store.replica_loads import ReplicaLoads
-from . import kept_leaders, messages, replica_count, replica_moves
+from . import kept_leaders, messages, replica_count, replica_moves, short_groups
 from .admission import admitted, dismissed
 from .features import check, lacking, status
 from .gateway_balance import Gateways
@@ -54,6 +54,7 @@ from .messages import (
 from .records import PREFIX, NodeRecord, encode, key_of, read
 from .replica_moves import ReplicaMove
 from .roster import Roster
+from .short_groups import ShortGroup
 
 DRAINED = "cluster/drained/"
 """Beginning of the metadata records that name the gateways which are to have no clients: so it
@@ -87,6 +88,7 @@ class ClusterService:
         self._client = local.client
         self._loads = ReplicaLoads(store, clock)
         self._housekeeper = local.housekeeper
+        local.client.administrator.closed = self._closed
         self._links = links
         self._roster = roster
         self._clock = clock
@@ -293,6 +295,17 @@ class ClusterService:
     def replicas(self) -> int:
         """How many each data group is to have, as far as it is known here; 0: one in each store."""
         return replica_count.read(self._client.records(replica_count.KEY))[1]
+
+    def short_groups(self) -> tuple[int, dict[int, ShortGroup]]:
+        """(version, groups) that have had too few replicas for a while, as every store knows."""
+        return short_groups.read(self._client.records(short_groups.KEY))
+
+    def count_short(self) -> int:
+        """How many of them there are."""
+        return len(self.short_groups()[1])
+
+    def _closed(self) -> set[RaftGroup]:
+        return short_groups.closed(self.short_groups()[1])
 
     def _set_replicas(self, payload: bytes, reply: Reply) -> None:
         asked = messages.unpack(payload, SetReplicas)

@@ -22,6 +22,7 @@ lets in nobody whom the cluster does not know (`roster`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from functools import partial
 
@@ -36,7 +37,7 @@ from ..in_process.local_client import LocalClient
 from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.node import Store
 from ..store.raft_groups.peer_links import PeerLinks
-from . import messages, replica_count, replica_moves
+from . import messages, replica_count, replica_moves, short_groups
 from .cluster_admin import ClusterAdmin, led
 from .cluster_service import ClusterService
 from .leader_balance import Calm
@@ -45,6 +46,7 @@ from .placing import Placing
 from .records import PREFIX, Facts, NodeRecord, NodeState, encode, key_of, read
 from .replica_moves import ReplicaMove
 from .roster import Roster, write_home
+from .short_groups import ShortSince
 
 LOOK_SECONDS = 0.25
 """Between two looks: people do not notice so little, and a look costs a few look-ups."""
@@ -74,11 +76,8 @@ class Manager:
         cluster_service: ClusterService,
         facts: Facts,
         disk: Disk,
-        replicas: int = 0,
     ) -> None:
-        """`remote`: connections to all stores, as a gateway has them; `facts`: of this store;
-        `replicas`: how many a cluster that begins here is to have of each group, 0: in each store.
-        """
+        """`remote`: connections to all stores, as a gateway has them; `facts`: of this store."""
         self._store = store
         self._client = client
         self._links = links
@@ -90,7 +89,9 @@ class Manager:
         self._cluster_admin = ClusterAdmin(roster.cluster, remote, lambda: roster.records)
         self.calm = Calm()
         """When leaders move by themselves."""
-        self._seed = replicas
+        self.replicas = 0
+        """How many a cluster that begins here is to have of each group; 0: one in each store."""
+        self._short = ShortSince()
         self.placing = Placing(cluster_service.put_move, self._step, self._hand_over)
         self._told: Facts | None = None
         """Facts that the register has, or that were refused."""
@@ -188,8 +189,8 @@ class Manager:
             return
         record = NodeRecord(self._store.node, NodeState.MEMBER, self._facts)
         changes = [PutRecord(key_of(record.number), encode(record), 0)]
-        if self._seed and self._store.feature_level >= REPLICAS:
-            changes.append(PutRecord(replica_count.KEY, replica_count.encode(self._seed), 0))
+        if self.replicas and self._store.feature_level >= REPLICAS:
+            changes.append(PutRecord(replica_count.KEY, replica_count.encode(self.replicas), 0))
         try:
             await self._client.put_records(changes)
         except KernelError as error:
@@ -254,11 +255,22 @@ class Manager:
                 is_calm=self._is_calm(now_ms),
             )
             self._tell_plan()
+            await self._write_short(now_ms)
+
+    async def _write_short(self, now_ms: int) -> None:
+        """Have every store know which groups have too few replicas."""
+        found = self._short.look(self.placing.plan, now_ms)
+        version, known = self._cluster_service.short_groups()
+        if found != known:
+            change = PutRecord(short_groups.KEY, short_groups.encode(found), version)
+            with contextlib.suppress(KernelError):  # the next look tries again
+                await self._client.administer(change)
 
     def _tell_plan(self, *, clear: bool = False) -> None:
         """Have reports say what the last plan has said."""
         if clear:
             self.placing.clear()
+            self._short = ShortSince()
         plan = self.placing.plan
         self._cluster_service.short = plan.short
         self._cluster_service.unmended = plan.problems

@@ -87,8 +87,9 @@ class Store:
         self.cluster_admin = ClusterAdmin("test", self.remote, lambda: self.roster.records)
         self.manager = Manager(
             store, self.local.client, self.links, self.remote, self.roster, self.cluster_service,
-            self.facts, self.disk, self.replicas,
+            self.facts, self.disk,
         )  # fmt: skip
+        self.manager.replicas = self.replicas
         self.task = loop.create_task(self.manager.run())
 
     async def stop(self) -> None:

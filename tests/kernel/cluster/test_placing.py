@@ -11,15 +11,24 @@ import pytest
 
 from kernel.api.changes import PutTopic
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
-from kernel.cluster import manager, replica_count
+from kernel.cluster import manager, replica_count, short_groups
 from kernel.cluster.cluster_admin import ClusterStatus
 from kernel.cluster.group_loads import OVER_MS, GroupLoads
 from kernel.cluster.messages import Admit, Goal, GroupReport, Report, Towards
-from kernel.cluster.placement.view import Kind, StoreState
+from kernel.cluster.placement.view import Kind, Plan, StoreState
 from kernel.cluster.placement_view import groups_of, moves_of, orphans, stores_of
 from kernel.cluster.placing import Placing
 from kernel.cluster.records import Facts, NodeRecord, NodeState
 from kernel.cluster.replica_moves import ReplicaMove, steps
+from kernel.cluster.short_groups import (
+    AFTER_MS,
+    KEY,
+    ShortGroup,
+    ShortSince,
+    closed,
+    encode,
+    read,
+)
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from tests.free_ports import free_ports
@@ -96,7 +105,18 @@ async def test_stores_that_join_take_their_share_and_who_leaves_gives_it_away_fi
         assert not missing
         await comes_to(first, lambda now: is_whole(now) and not held(now)[5])
         await comes_to(first, lambda now: group_0(now) == [False, True, True, True])
+        assert not first.cluster_service.count_short()
+        monkeypatch.setattr(short_groups, "AFTER_MS", 0)
+        await first.cluster_admin.set_replicas(5)
+        await until(
+            lambda: {each.cluster_service.count_short() for each in stores[:4]} == {GROUPS + 1}
+        )
+        found = stores[1].cluster_service.short_groups()[1]
+        assert {(each.what, each.closed) for group, each in found.items() if group} <= {
+            *((f"{count} of 5 replicas", count < 4) for count in (3, 4))
+        }, "closed as long as there is a store for another one"
         await first.cluster_admin.set_replicas(1)
+        await until(lambda: {each.cluster_service.count_short() for each in stores[:4]} == {0})
         await comes_to(first, lambda now: sum(held(now).values()) == GROUPS)
         with pytest.raises(KernelError) as caught:
             await first.cluster_admin.set_replicas(2)
@@ -298,3 +318,27 @@ def test_the_number_of_replicas_is_a_record() -> None:
             replica_count.check(count)
     for count in (1, 3, 15):
         replica_count.check(count)
+
+
+def test_a_group_is_written_down_once_it_has_been_short_for_a_while() -> None:
+    since = ShortSince()
+    plan = Plan(short={1: "2 of 3 replicas", 2: "1 of 3 replicas"}, closed={1})
+    assert since.look(plan, 0) == {}
+    assert since.look(plan, AFTER_MS - 1) == {}
+    found = since.look(plan, AFTER_MS)
+    assert found == {
+        1: ShortGroup("2 of 3 replicas", closed=True),
+        2: ShortGroup("1 of 3 replicas"),
+    }
+    value = encode(found)
+    assert value is not None
+    assert read({KEY: (4, value)}) == (4, found)
+    assert closed(found) == {1}
+    assert since.look(Plan(short={2: "1 of 3 replicas"}), AFTER_MS + 1) == {2: found[2]}
+    assert since.look(plan, AFTER_MS + 2) == {2: found[2]}, "it counts from the beginning again"
+
+
+def test_what_a_later_build_may_write_of_short_groups_is_as_good_as_nothing() -> None:
+    assert encode({}) is None
+    assert read({}) == (0, {})
+    assert read({KEY: (4, b"\xc1")}) == (4, {})
