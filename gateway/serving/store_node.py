@@ -148,9 +148,7 @@ class StoreNode(ServingNode):
         manager = Manager(
             local.store, local.client, links, remote, roster, cluster_service, facts, disk
         )
-        manager.replicas = cluster.replicas
-        self._manager = manager
-        self._managing = tasks.create_task(manager.run())
+        self._begin_managing(manager, tasks)
         self._meter(local, cluster_service, tasks)
         if self._settings.node.admin.enabled:
             figures = StoreCollector(
@@ -166,6 +164,11 @@ class StoreNode(ServingNode):
         self._begin_looking()
         self._ready = True
         self._greet(local, roster, own)
+
+    def _begin_managing(self, manager: Manager, tasks: asyncio.TaskGroup) -> None:
+        manager.replicas = self._settings.node.cluster.replicas
+        self._manager = manager
+        self._managing = tasks.create_task(manager.run())
 
     def _log_leaders(self, local: LocalStore) -> None:
         consensus = local.store.consensus
