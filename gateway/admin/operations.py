@@ -606,6 +606,14 @@ API: Final[Sequence[Operation]] = (
         status=(202,),
     ),
     Operation(
+        "PUT",
+        "/cluster/replicas",
+        NODE,
+        cluster.ClusterRoutes.set_replicas,
+        cluster.ReplicasSet,
+        cluster.ReplicasAsked,
+    ),
+    Operation(
         "POST", "/cluster/rebalance", NODE, cluster.ClusterRoutes.rebalance, cluster.MovedGroups
     ),
     Operation("GET", "/cluster/features", NODE, cluster.FeatureRoutes.show, FeatureList),

@@ -131,6 +131,8 @@ def cluster_findings(
         for name, value in given.items():
             if value is None:
                 yield (*at, "tls", name), "is needed: the three of node.cluster.tls go together"
+    if cluster.replicas and cluster.replicas % 2 == 0:
+        yield (*at, "replicas"), "is odd: of 4 replicas no more stores may be lost than of 3"
     if role == "store" and not cluster.number:
         yield (*at, "number"), "is needed: each store of a cluster has a number of its own, from 1"
     if role == "gateway" and cluster.number:

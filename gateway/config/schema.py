@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
+from kernel.cluster.replica_count import REPLICAS_MAX
 from kernel.common.limits import DATA_GROUPS_MAX
 from kernel.quotas.limits import LIMIT_MAX
 
@@ -199,6 +200,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tls: ClusterTls
     election_timeout_ms: Annotated[int, Meta(ge=100, le=60_000)]
     data_groups: Annotated[int, Meta(ge=1, le=DATA_GROUPS_MAX)]
+    replicas: Annotated[int, Meta(ge=0, le=REPLICAS_MAX)]
     gateway_traffic_max: Annotated[int, Meta(ge=0)]
     hot_topic_messages: Annotated[int, Meta(ge=0)]
 

@@ -154,14 +154,15 @@ class StoreNode(ServingNode):
         manager = Manager(
             local.store, local.client, links, remote, roster, cluster_service, facts, disk
         )
-        self._manager = manager
-        self._managing = tasks.create_task(manager.run())
+        self._begin_managing(manager, tasks)
         self._meter(local, cluster_service, tasks)
         if self._settings.node.admin.enabled:
-            collector = StoreCollector(local, links, service, self._metering, quotas)
+            figures = StoreCollector(
+                local, links, service, self._metering, quotas, cluster_service.count_short
+            )
             parts = StoreParts(
                 token=open_admin_token(self._data),
-                health=HealthRoutes(checks, collector, topics),
+                health=HealthRoutes(checks, figures, topics),
                 cluster_admin=ClusterAdmin(home.cluster, remote, lambda: roster.records),
                 admission=Admission(number, facts, len(local.store.home_groups)),
             )
@@ -169,6 +170,11 @@ class StoreNode(ServingNode):
         self._begin_looking()
         self._ready = True
         self._greet(local, roster, own)
+
+    def _begin_managing(self, manager: Manager, tasks: asyncio.TaskGroup) -> None:
+        manager.replicas = self._settings.node.cluster.replicas
+        self._manager = manager
+        self._managing = tasks.create_task(manager.run())
 
     def _log_leaders(self, local: LocalStore) -> None:
         consensus = local.store.consensus
@@ -277,6 +283,7 @@ class StoreNode(ServingNode):
             disk_check(local.housekeeper.disk_space, accepting=local.client.accepting),
             damage_check(local),
             place(local, links, remote, roster),
+            replicas_check(self._cluster_service),
             features_check(local),
             metering_check(self._metering),
             Check("certificate", True, self._certificates.alarms),
@@ -400,6 +407,13 @@ def check_empty(disk: DirectoryDisk, data: str) -> None:
             f"{data} is the data directory of `weir serve`, which belongs to no cluster: begin "
             "with an empty one"
         )
+
+
+def replicas_check(cluster_service: ClusterService | None) -> Check:
+    """Groups with too few replicas: an alarm, since all else goes on."""
+    groups = cluster_service.short_groups()[1] if cluster_service is not None else {}
+    told = [f"group {group}: {each.what}" for group, each in sorted(groups.items())]
+    return Check("replicas", True, "; ".join(told))
 
 
 def place(local: LocalStore, links: PeerLinks, remote: RemoteLeaders, roster: Roster) -> Check:

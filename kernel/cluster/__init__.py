@@ -8,6 +8,9 @@
 - `membership_steps`: one group's way to other members, or to another leader
 - `placement`: which stores are to hold which group's replicas, and which is to lead (ADR 30)
 - `replica_moves`: replicas of a group that are to be in other stores
+- `replica_count`: in how many stores each group is to be; `placing`: what a manager does about it
+- `short_groups`: those that have fewer, as every store is told
+- `placement_view`, `group_loads`: what the planner is given, made of what stores report
 - `outsiders`: who has something of a group that it does not belong to any more
 - `leader_balance`, `kept_leaders`: leaders, evenly spread; those that an operator has moved
 - `gateway_balance`: the gateways, and which of their clients are to move (ADR 16)

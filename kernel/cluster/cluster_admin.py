@@ -32,6 +32,7 @@ from .messages import (
     Move,
     Orders,
     Report,
+    SetReplicas,
     StepProgress,
 )
 from .outsiders import outsiders
@@ -84,12 +85,18 @@ class GroupStatus(msgspec.Struct, frozen=True):
     replicas: list[ReplicaStatus]
     moving: str = ""
     """How far a move of a replica is, if one is wanted."""
+    short: str = ""
+    """What replicas it lacks, if it should have more."""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
     name: str
     nodes: list[NodeStatus]
     groups: list[GroupStatus]
+    replicas: int = 0
+    """How many each data group is to have; 0: one in each store."""
+    problems: list[str] = []
+    """Of where replicas are: what no move mends."""
 
 
 class ClusterAdmin:
@@ -130,12 +137,16 @@ class ClusterAdmin:
         KernelError (`replica_moves.check`, `wished`).
         """
         if not asked.cancel:
-            groups = _led(await self._reports())
+            groups = led(await self.reports())
             records = self._records()
             if asked.to and asked.to not in records:
                 raise KernelError(Code.NOT_FOUND, f"there is no store {asked.to} in the cluster")
             replica_moves.check(asked, groups.get(asked.group), records, same_host=same_host)
         return await self._ask(METADATA_GROUP, messages.MOVE, asked)
+
+    async def set_replicas(self, count: int) -> StepProgress:
+        """Have each data group in so many stores. Raises KernelError (`replica_count.check`)."""
+        return await self._ask(METADATA_GROUP, messages.SET_REPLICAS, SetReplicas(count))
 
     async def spread(self) -> list[tuple[int, int, int]]:
         """Spread all leaders evenly, those that were moved by hand too; (group, from, to) of each
@@ -177,11 +188,11 @@ class ClusterAdmin:
         """(group, from, to) of each move that would spread the leaders evenly; first those from
         stores that are not to lead.
         """
-        reports = await self._reports()
+        reports = await self.reports()
         leaders: dict[int, int] = {}
         able: dict[int, set[int]] = {}
         unable = {number for number, each in reports.items() if each.draining or not each.accepting}
-        for group in _led(reports).values():
+        for group in led(reports).values():
             leaders[group.group] = group.leader
             behind = {
                 each.node for each in group.replicas if group.last - each.match > LEVEL_ENTRIES
@@ -256,7 +267,10 @@ class ClusterAdmin:
         return all(await asyncio.gather(*map(one, leaders)))
 
     async def _ask(
-        self, group: RaftGroup, method: int, asked: Admit | Dismiss | HandOver | Drain | Keep | Move
+        self,
+        group: RaftGroup,
+        method: int,
+        asked: Admit | Dismiss | HandOver | Drain | Keep | Move | SetReplicas,
     ) -> StepProgress:
         def decode(payload: bytes) -> StepProgress:
             return messages.unpack(payload, StepProgress)
@@ -265,7 +279,7 @@ class ClusterAdmin:
 
     # --- Groups that stores have left ---------------------------------------------------------
 
-    async def let_leave(self, level: int) -> None:
+    async def let_leave(self, level: int, reports: Mapping[int, Report]) -> None:
         """Have stores let go of what they have of groups that they do not belong to any more.
         `level`: what is on in group 0. Who does not answer is told the next time.
         """
@@ -274,7 +288,7 @@ class ClusterAdmin:
             return messages.unpack(payload, StepProgress)
 
         members = {n for n, each in self._records().items() if each.state is NodeState.MEMBER}
-        for number, word in outsiders(await self._reports(), members, level):
+        for number, word in outsiders(reports, members, level):
             with contextlib.suppress(KernelError):
                 await self._remote.ask_node(number, messages.LEAVE, messages.pack(word), decode)
 
@@ -282,16 +296,28 @@ class ClusterAdmin:
 
     async def status(self) -> ClusterStatus:
         """Every store and every group, asked now."""
-        reports = await self._reports()
-        moving = {group: text for each in reports.values() for group, text in each.moving.items()}
-        groups = [_group(each, moving.get(each.group, "")) for each in _led(reports).values()]
+        reports = await self.reports()
+        said = [each for each in reports.values() if each.replicas or each.moving]
+        moving = {group: text for each in said for group, text in each.moving.items()}
+        short = {group: text for each in said for group, text in each.short.items()}
+        groups = [
+            _group(each, moving.get(each.group, ""), short.get(each.group, ""))
+            for each in led(reports).values()
+        ]
         nodes = [
             self._node(number, record, reports.get(number), groups, reports)
             for number, record in sorted(self._records().items())
         ]
-        return ClusterStatus(self._name, nodes, sorted(groups, key=lambda each: each.group))
+        return ClusterStatus(
+            self._name,
+            nodes,
+            sorted(groups, key=lambda each: each.group),
+            max((each.replicas for each in said), default=0),
+            [text for each in said for text in each.unmended],
+        )
 
-    async def _reports(self) -> dict[int, Report]:
+    async def reports(self) -> dict[int, Report]:
+        """What each store says of itself that answers, asked now."""
         numbers = list(self._records())
         found = await asyncio.gather(*map(self._report, numbers))
         return {number: each for number, each in zip(numbers, found, strict=True) if each}
@@ -346,7 +372,7 @@ class ClusterAdmin:
         return ""
 
 
-def _led(reports: Mapping[int, Report]) -> dict[int, messages.GroupReport]:
+def led(reports: Mapping[int, Report]) -> dict[int, messages.GroupReport]:
     """Every group, by the report of its leader of the highest term; else by that of anybody."""
     found: dict[int, messages.GroupReport] = {}
     for report in reports.values():
@@ -357,7 +383,7 @@ def _led(reports: Mapping[int, Report]) -> dict[int, messages.GroupReport]:
     return found
 
 
-def _group(report: messages.GroupReport, moving: str) -> GroupStatus:
+def _group(report: messages.GroupReport, moving: str, short: str) -> GroupStatus:
     lags = {each.node: max(0, report.last - each.match) for each in report.replicas}
     members = [*report.voters, *report.learners]
     return GroupStatus(
@@ -372,4 +398,5 @@ def _group(report: messages.GroupReport, moving: str) -> GroupStatus:
             for node in sorted(members)
         ],
         moving=moving,
+        short=short,
     )

@@ -25,7 +25,8 @@ from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello
 from ..store.raft_groups.leaving import LeaveGroup
 from ..store.raft_groups.peer_links import PeerLinks
-from . import kept_leaders, messages, replica_moves
+from ..store.replica_loads import ReplicaLoads
+from . import kept_leaders, messages, replica_count, replica_moves, short_groups
 from .admission import admitted, dismissed
 from .features import check, lacking, status
 from .gateway_balance import Gateways
@@ -46,12 +47,14 @@ from .messages import (
     Move,
     ReplicaReport,
     Report,
+    SetReplicas,
     StepProgress,
     Towards,
 )
 from .records import PREFIX, NodeRecord, encode, key_of, read
 from .replica_moves import ReplicaMove
 from .roster import Roster
+from .short_groups import ShortGroup
 
 DRAINED = "cluster/drained/"
 """Beginning of the metadata records that name the gateways which are to have no clients: so it
@@ -83,6 +86,9 @@ class ClusterService:
         store = local.store
         self._store = store
         self._client = local.client
+        self._loads = ReplicaLoads(store, clock)
+        self._housekeeper = local.housekeeper
+        local.client.administrator.closed = self._closed
         self._links = links
         self._roster = roster
         self._clock = clock
@@ -101,6 +107,9 @@ class ClusterService:
         """By number: what keeps a store from joining or leaving (of the leader of group 0)."""
         self.moving: dict[int, str] = {}
         """By group: how far a move of a replica is (of the leader of group 0)."""
+        self.short: dict[int, str] = {}
+        self.unmended: list[str] = []
+        """See `Report`."""
         self.flush: Callable[[], Coroutine[object, object, bool]] | None = None
         """Has what this store has counted for the bill written down, and tells whether it is; None:
         nothing is counted."""
@@ -118,6 +127,7 @@ class ClusterService:
             messages.FEATURES: self._features,
             messages.LEAVE: self._leave,
             messages.MOVE: self._move,
+            messages.SET_REPLICAS: self._set_replicas,
         }
 
     async def stop(self) -> None:
@@ -262,15 +272,16 @@ class ClusterService:
 
     def _moving(self) -> dict[int, str]:
         """How far each is, if this store leads group 0."""
-        moves = self.moves() if self._store.serving(METADATA_GROUP) else ()
-        return {each: self.moving.get(each, "begins")[: messages.TEXT_LENGTH_MAX] for each in moves}
+        moves = self.moves() if self._store.serving(METADATA_GROUP) else {}
+        return {
+            each: _cut(f"{self.moving.get(each, 'begins')} ({move.why})".removesuffix(" ()"))
+            for each, (_, move) in moves.items()
+        }
 
     def _move(self, payload: bytes, reply: Reply) -> None:
         asked = messages.unpack(payload, Move)
         self._led(METADATA_GROUP)
-        if self._store.feature_level < REPLICAS:
-            message = "`weir cluster features enable replicas` comes first"
-            raise KernelError(Code.NOT_ALLOWED, message)
+        self._check_level()
         if asked.group not in self._store.groups:
             raise KernelError(Code.NOT_FOUND, f"there is no group {asked.group}")
         moves = self.moves()
@@ -280,6 +291,38 @@ class ClusterService:
             return
         version, _ = moves.get(asked.group, (0, None))
         self._do(_answer(self.put_move(move, version), reply))
+
+    def replicas(self) -> int:
+        """How many each data group is to have, as far as it is known here; 0: one in each store."""
+        return replica_count.read(self._client.records(replica_count.KEY))[1]
+
+    def short_groups(self) -> tuple[int, dict[int, ShortGroup]]:
+        """(version, groups) that have had too few replicas for a while, as every store knows."""
+        return short_groups.read(self._client.records(short_groups.KEY))
+
+    def count_short(self) -> int:
+        """How many of them there are."""
+        return len(self.short_groups()[1])
+
+    def _closed(self) -> set[RaftGroup]:
+        return short_groups.closed(self.short_groups()[1])
+
+    def _set_replicas(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, SetReplicas)
+        self._led(METADATA_GROUP)
+        self._check_level()
+        replica_count.check(asked.count)
+        version, count = replica_count.read(self._client.records(replica_count.KEY))
+        if count == asked.count:
+            reply(messages.pack(StepProgress(True, "nothing changes")))
+            return
+        change = PutRecord(replica_count.KEY, replica_count.encode(asked.count), version)
+        self._do(_answer(self._administer(change), reply))
+
+    def _check_level(self) -> None:
+        if self._store.feature_level < REPLICAS:
+            message = "`weir cluster features enable replicas` comes first"
+            raise KernelError(Code.NOT_ALLOWED, message)
 
     async def put_move(self, move: ReplicaMove, expected: int) -> None:
         """Write a record, if nobody has meanwhile. Raises KernelError."""
@@ -403,6 +446,7 @@ class ClusterService:
         """What this store says of itself."""
         errors = {**self._links.errors(), **self._roster.refusals}
         connected = self._links.connected
+        space = self._housekeeper.disk_space
         return Report(
             number=self._store.node,
             store=self._roster.store,
@@ -412,22 +456,24 @@ class ClusterService:
             accepting=self._client.accepting,
             connected=connected,
             errors={
-                number: text[: messages.TEXT_LENGTH_MAX]
-                for number, text in errors.items()
-                if number not in connected
+                number: _cut(text) for number, text in errors.items() if number not in connected
             },
-            problems={
-                number: text[: messages.TEXT_LENGTH_MAX] for number, text in self.problems.items()
-            },
+            problems={number: _cut(text) for number, text in self.problems.items()},
             groups=[self._group(each) for each in self._store.groups if self._store.holds(each)],
-            left=sorted(self._store.consensus.healing.left),
+            left=[each for each in self._store.groups if self._store.has_nothing_of(each)],
             moving=self._moving(),
+            heals=[int(each) for each in self._store.consensus.healing.lost],
+            room=max(0, space.free_bytes - space.mark_bytes),
+            replicas=self.replicas() if self._store.serving(METADATA_GROUP) else 0,
+            short={group: _cut(text) for group, text in self.short.items()},
+            unmended=[_cut(text) for text in self.unmended],
         )
 
     def _group(self, group: RaftGroup) -> GroupReport:
         member = self._store.member(group)
         core = member.core
         members = core.tracker.members
+        load = self._loads.of(group)
         replicas = [
             ReplicaReport(
                 each.node, each.node in members.voters, each.match, STATE_NAMES[each.state]
@@ -447,7 +493,14 @@ class ClusterService:
             learners=list(members.learners),
             joint=bool(members.voters_outgoing),
             replicas=replicas,
+            written=load.written,
+            sent=load.sent,
+            live=load.live,
         )
+
+
+def _cut(text: str) -> str:
+    return text[: messages.TEXT_LENGTH_MAX]
 
 
 async def _answer(work: Coroutine[object, object, None], reply: Reply) -> None:

@@ -9,6 +9,10 @@
                   no member of a group any more: lets go of it (`outsiders`)
                   calm for a minute: leaders spread evenly, one each 10 s, but for those that an
                   operator has moved (`kept_leaders`)
+    where the number of replicas is set (`replica_count`), the planner is asked for all that
+    concerns data groups, and who votes in group 0 (`placing`):
+                  JOINING: learner of group 0; then it is a member, and is given its share
+                  LEAVING: once everything has been moved away
 
 What is to be stands in the register, and each look does the next step towards it; so a manager that
 dies is followed by another that knows as much. Group 0 comes first: a store that knows the register
@@ -18,6 +22,7 @@ lets in nobody whom the cluster does not know (`roster`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from functools import partial
 
@@ -32,14 +37,16 @@ from ..in_process.local_client import LocalClient
 from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.node import Store
 from ..store.raft_groups.peer_links import PeerLinks
-from . import messages, replica_moves
-from .cluster_admin import ClusterAdmin
+from . import messages, replica_count, replica_moves, short_groups
+from .cluster_admin import ClusterAdmin, led
 from .cluster_service import ClusterService
 from .leader_balance import Calm
-from .messages import Admit, Goal, StepProgress, Towards
+from .messages import Admit, Goal, HandOver, StepProgress, Towards
+from .placing import Placing
 from .records import PREFIX, Facts, NodeRecord, NodeState, encode, key_of, read
 from .replica_moves import ReplicaMove
 from .roster import Roster, write_home
+from .short_groups import ShortSince
 
 LOOK_SECONDS = 0.25
 """Between two looks: people do not notice so little, and a look costs a few look-ups."""
@@ -48,8 +55,8 @@ MOVE_STEP_MS = 1_000
 """A step of a move that no leader answers within so long is asked for again: other groups wait."""
 
 COMPARE_MS = 2_000
-"""Between two comparisons of who belongs to groups and who has something of them: a question to
-each store."""
+"""Between two comparisons of who belongs to groups, who has something of them and who should: a
+question to each store. After a move has ended it is made at once."""
 
 MAKE_WAY_MS = 2_000
 """Between two questions of a store without room, who has some: the room of all is measured once a
@@ -82,6 +89,10 @@ class Manager:
         self._cluster_admin = ClusterAdmin(roster.cluster, remote, lambda: roster.records)
         self.calm = Calm()
         """When leaders move by themselves."""
+        self.replicas = 0
+        """How many a cluster that begins here is to have of each group; 0: one in each store."""
+        self._short = ShortSince()
+        self.placing = Placing(cluster_service.put_move, self._step, self._hand_over)
         self._told: Facts | None = None
         """Facts that the register has, or that were refused."""
         self._made_way_ms = -MAKE_WAY_MS
@@ -111,12 +122,13 @@ class Manager:
         if self._store.serving(METADATA_GROUP) is None:
             self._cluster_service.problems.clear()
             self._cluster_service.moving.clear()
+            self._tell_plan(clear=True)
         elif not self._roster.records:
             await self._begin()
         else:
             await self._manage()
             await self._move_replicas()
-            await self._let_leave()
+            await self._compare()
             await self._balance()
         own = self._roster.own
         if own is not None and self._facts not in (own.facts, self._told):
@@ -176,8 +188,11 @@ class Manager:
         if not self._roster.home().founder:
             return
         record = NodeRecord(self._store.node, NodeState.MEMBER, self._facts)
+        changes = [PutRecord(key_of(record.number), encode(record), 0)]
+        if self.replicas and self._store.feature_level >= REPLICAS:
+            changes.append(PutRecord(replica_count.KEY, replica_count.encode(self.replicas), 0))
         try:
-            await self._cluster_service.put(record, 0)
+            await self._client.put_records(changes)
         except KernelError as error:
             self._cluster_service.problems[self._store.node] = error.message
 
@@ -207,31 +222,74 @@ class Manager:
             if replica_moves.is_void(move, self._roster.records):
                 await self._cluster_service.put_move(replace(move, cancelled=True), version)
                 return "is cancelled"
-            asked = replica_moves.step(move)
-            progress = await self._ask(RaftGroup(move.group), messages.TOWARDS, asked, MOVE_STEP_MS)
-            if progress.done:
-                await self._cluster_service.end_move(move.group, version)
+            for asked in replica_moves.steps(move):
+                progress = await self._step(asked)
+                if not progress.done:
+                    return progress.what
+            await self._cluster_service.end_move(move.group, version)
         except KernelError as error:
             return error.message
-        return progress.what
+        self._compared_ms = -COMPARE_MS  # what it has waited for may begin
+        return "is done"
 
-    async def _let_leave(self) -> None:
-        """Whoever has something of a group that it does not belong to any more lets go of it."""
+    async def _compare(self) -> None:
+        """Who has something of a group that it does not belong to any more lets go of it; and what
+        is to be elsewhere begins to move.
+        """
         now_ms, level = self._cluster_service.now_ms(), self._store.feature_level
-        if level >= REPLICAS and now_ms - self._compared_ms >= COMPARE_MS:
-            self._compared_ms = now_ms
-            await self._cluster_admin.let_leave(level)
+        if level < REPLICAS or now_ms - self._compared_ms < COMPARE_MS:
+            return
+        self._compared_ms = now_ms
+        reports = await self._cluster_admin.reports()
+        await self._cluster_admin.let_leave(level, reports)
+        replicas = self._cluster_service.replicas()
+        if replicas:
+            await self.placing.look(
+                replicas,
+                self._roster.records,
+                reports,
+                led(reports),
+                self._cluster_service.moves(),
+                self._cluster_service.kept(),
+                now_ms,
+                is_calm=self._is_calm(now_ms),
+            )
+            self._tell_plan()
+            await self._write_short(now_ms)
+
+    async def _write_short(self, now_ms: int) -> None:
+        """Have every store know which groups have too few replicas."""
+        found = self._short.look(self.placing.plan, now_ms)
+        version, known = self._cluster_service.short_groups()
+        if found != known:
+            change = PutRecord(short_groups.KEY, short_groups.encode(found), version)
+            with contextlib.suppress(KernelError):  # the next look tries again
+                await self._client.administer(change)
+
+    def _tell_plan(self, *, clear: bool = False) -> None:
+        """Have reports say what the last plan has said."""
+        if clear:
+            self.placing.clear()
+            self._short = ShortSince()
+        plan = self.placing.plan
+        self._cluster_service.short = plan.short
+        self._cluster_service.unmended = plan.problems
+
+    def _is_calm(self, now_ms: int) -> bool:
+        """Whether something may move for the sake of an even load, once in a while."""
+        records = self._roster.records
+        states = tuple((number, each.state) for number, each in sorted(records.items()))
+        is_calm = self.calm.look((states, tuple(self._links.connected)), now_ms)
+        return is_calm and all(each.state is NodeState.MEMBER for each in records.values())
 
     async def _balance(self) -> None:
         """Have the leader of one group move, once the cluster has been calm for a while."""
-        records = self._roster.records
-        states = tuple((number, each.state) for number, each in sorted(records.items()))
-        now_ms = self._cluster_service.now_ms()
-        if not self.calm.look((states, tuple(self._links.connected)), now_ms):
-            return
-        if any(each.state is not NodeState.MEMBER for each in records.values()):
-            return
         try:
+            if self._cluster_service.replicas():  # what moves is `placing`'s
+                await self._cluster_service.forget_kept()
+                return
+            if not self._is_calm(self._cluster_service.now_ms()):
+                return
             await self._cluster_service.forget_kept()
             await self._cluster_admin.rebalance(1, self._cluster_service.kept())
         except KernelError:
@@ -246,22 +304,40 @@ class Manager:
     async def _join(self, record: NodeRecord, version: int) -> str:
         learner = partial(Towards, node=record.number, goal=Goal.LEARNER)
         waits = await self._all(learner, (METADATA_GROUP,))
+        if self._cluster_service.replicas():
+            if record.replaces in self._roster.records:
+                waits = waits or await self._give_away(record.replaces)
+            if not waits:
+                await self._joined(record, version)
+            return waits
         waits = waits or await self._all(learner, self._store.data_groups)
         voter = partial(Towards, node=record.number, goal=Goal.VOTER, replaces=record.replaces)
         waits = waits or await self._all(voter, self._store.groups)
-        if waits:
-            return waits
+        if not waits:
+            await self._joined(record, version)
+        return waits
+
+    async def _joined(self, record: NodeRecord, version: int) -> None:
         member = replace(record, state=NodeState.MEMBER, replaces=0)
         changes = [PutRecord(key_of(record.number), encode(member), version)]
         if record.replaces and record.replaces in self._roster.records:
             changes.insert(0, PutRecord(key_of(record.replaces), None))
         await self._client.put_records(changes)
-        return ""
+
+    async def _give_away(self, number: int) -> str:
+        """Have a store belong to no group any more; what it waits for."""
+        data_groups = self._store.data_groups
+        if self._cluster_service.replicas():
+            moving = self._cluster_service.moves()
+            waits = self.placing.still_held(number, data_groups, moving)
+            if waits:
+                return waits
+        gone = partial(Towards, node=number, goal=Goal.GONE)
+        waits = await self._all(gone, data_groups)
+        return waits or await self._all(gone, (METADATA_GROUP,))
 
     async def _leave(self, record: NodeRecord, version: int) -> str:
-        gone = partial(Towards, node=record.number, goal=Goal.GONE)
-        waits = await self._all(gone, self._store.data_groups)
-        waits = waits or await self._all(gone, (METADATA_GROUP,))
+        waits = await self._give_away(record.number)
         if waits:
             return waits
         if record.then is not None:
@@ -281,11 +357,17 @@ class Manager:
                 waits.append(f"group {group}: {progress.what}{behind}")
         return "; ".join(waits)
 
+    async def _step(self, asked: Towards) -> StepProgress:
+        return await self._ask(RaftGroup(asked.group), messages.TOWARDS, asked, MOVE_STEP_MS)
+
+    async def _hand_over(self, group: RaftGroup, to: int) -> StepProgress:
+        return await self._ask(group, messages.HAND_OVER, HandOver(group, to), MOVE_STEP_MS)
+
     async def _ask(
         self,
         group: RaftGroup,
         method: int,
-        asked: Towards | Admit,
+        asked: Towards | Admit | HandOver,
         question_ms: int | None = None,
     ) -> StepProgress:
         def decode(payload: bytes) -> StepProgress:

@@ -3,6 +3,7 @@
     LEARNER: not a member -> learner -> has everything
     VOTER:   a learner that is level -> voter (and who is replaced leaves in the same, joint, step)
     NO_LEARNER: the same of a learner; a voter stays
+    OBSERVER: leader -> follower -> learner; who is no member stays none
     GONE:    leader -> follower -> not a member
 
 A step that would leave fewer voters alive than a majority of the new members is refused: the group
@@ -50,6 +51,8 @@ class MembershipSteps:
             return StepProgress(True, "no learner")
         if asked.goal in (Goal.GONE, Goal.NO_LEARNER):
             return self._gone(member, asked.node)
+        if asked.goal is Goal.OBSERVER:
+            return self._observe(member, asked.node)
         if asked.node in members.voters:
             gone = asked.replaces not in {*members.voters, *members.learners}
             return StepProgress(True, "voter") if gone else self._gone(member, asked.replaces)
@@ -86,6 +89,15 @@ class MembershipSteps:
         if node == self._consensus.node:
             return self.hand_over(member.group, 0, but=node)
         return self._change(member, "leaves", Change(REMOVE, node))
+
+    def _observe(self, member: Member, node: int) -> StepProgress:
+        voters = member.core.tracker.members.voters
+        if node not in voters:
+            return StepProgress(True, "votes no more")
+        self._check(member, set(voters) - {node})
+        if node == self._consensus.node:
+            return self.hand_over(member.group, 0, but=node)
+        return self._change(member, "votes no more", Change(ADD_LEARNER, node))
 
     def _check(self, member: Member, voters: set[int]) -> None:
         if not voters:

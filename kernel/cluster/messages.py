@@ -2,7 +2,7 @@
 
     of the leader of a group      TOWARDS, HAND_OVER
     of the leader of group 0      ADMIT, DISMISS, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP, FEATURES,
-                                  MOVE
+                                  MOVE, SET_REPLICAS
     of any store                  REPORT; FLUSH: write down what is counted for the bill; LEAVE
 
 Every question may be put twice: it names what is wanted, not a step.
@@ -25,7 +25,7 @@ METHODS = calls.CLUSTER
 TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP = (
     METHODS[:10]
 )
-FEATURES, LEAVE, MOVE = METHODS[10:13]
+FEATURES, LEAVE, MOVE, SET_REPLICAS = METHODS[10:14]
 
 TEXT_LENGTH_MAX = 1_024
 
@@ -57,6 +57,8 @@ class Goal(StrEnum):
     GONE = "gone"
     NO_LEARNER = "no learner"
     """It is not one any more; a voter stays. Asked only where `replicas` is on."""
+    OBSERVER = "observer"
+    """It votes no more, and goes on learning. Asked only where `replicas` is on."""
 
 
 class Towards(msgspec.Struct, frozen=True, array_like=True):
@@ -92,6 +94,12 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     gone: int = 0
     cancel: bool = False
     """What is under way for the group ends, if it still can."""
+
+
+class SetReplicas(msgspec.Struct, frozen=True, array_like=True):
+    """Each data group is to be in so many stores (`replica_count`). Answer: `StepProgress`."""
+
+    count: int
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True):
@@ -191,6 +199,10 @@ class GroupReport(msgspec.Struct, frozen=True):
     """A change of members is under way."""
     replicas: list[ReplicaReport]
     """Of the leader: the others."""
+    written: int = 0
+    """This and the two below: see `ReplicaLoad`. An older build says nothing."""
+    sent: int = 0
+    live: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -213,6 +225,16 @@ class Report(msgspec.Struct, frozen=True):
     """Groups of which it has nothing."""
     moving: dict[int, Text] = {}
     """Of the leader of group 0, by group: how far the moves of replicas are."""
+    heals: list[int] = []
+    """Groups whose replica here has lost something and is not healed yet."""
+    room: int = 0
+    """Bytes of messages that it could hold beyond what it does; 0: none, or an older build."""
+    replicas: int = 0
+    """This and the two below, of the leader of group 0: how many each data group is to have."""
+    short: dict[int, Text] = {}
+    """By group: what it lacks."""
+    unmended: list[Text] = []
+    """What no move mends."""
 
 
 class Role(StrEnum):

@@ -36,6 +36,8 @@ class ReplicaMove(msgspec.Struct, frozen=True, array_like=True):
     gone: int
     """The store that is not to have one any more; 0: none."""
     cancelled: bool = False
+    why: str = ""
+    """Of a move that the manager began by itself, for people."""
 
 
 def key_of(group: int) -> str:
@@ -57,13 +59,20 @@ def read(records: Mapping[str, tuple[int, bytes]]) -> dict[int, tuple[int, Repli
     return found
 
 
-def step(move: ReplicaMove) -> Towards:
-    """What its leader is asked, again and again, until it is done."""
+def steps(move: ReplicaMove) -> list[Towards]:
+    """What its leader is asked, again and again, each until it is done. Of group 0 every store
+    keeps a replica: who is not to vote any more goes on learning.
+    """
+    group, to, gone = move.group, move.to, move.gone
+    if group == METADATA_GROUP:
+        votes = [Towards(group, to, Goal.VOTER)] if to and not move.cancelled else []
+        learns = [Towards(group, gone, Goal.OBSERVER)] if gone and not move.cancelled else []
+        return votes + learns
     if move.cancelled:
-        return Towards(move.group, move.to, Goal.NO_LEARNER)
-    if not move.to:
-        return Towards(move.group, move.gone, Goal.GONE)
-    return Towards(move.group, move.to, Goal.VOTER, move.gone)
+        return [Towards(group, to, Goal.NO_LEARNER)]
+    if not to:
+        return [Towards(group, gone, Goal.GONE)]
+    return [Towards(group, to, Goal.VOTER, gone)]
 
 
 def is_void(move: ReplicaMove, stores: Collection[int]) -> bool:
@@ -84,7 +93,7 @@ def wished(
             raise KernelError(Code.NOT_FOUND, f"no replica of group {asked.group} moves")
         return None if known.cancelled or not known.to else replace(known, cancelled=True)
     move = ReplicaMove(asked.group, asked.to, asked.gone)
-    if known is not None and known != move:
+    if known is not None and known != replace(move, why=known.why):
         raise KernelError(Code.IN_USE, f"a replica of group {asked.group} moves already")
     if asked.group == METADATA_GROUP:
         raise KernelError(Code.NOT_ALLOWED, "group 0 is in every store")

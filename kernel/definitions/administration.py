@@ -72,6 +72,8 @@ class Administrator(Definer):
         self.is_reserved: Callable[[str, str, str], bool] = lambda _kind, _tenant, _name: False
         """Whether the name of a "topic" or "router" is just being taken for something in the memory
         of a gateway."""
+        self.closed: Callable[[], Collection[RaftGroup]] = tuple
+        """Groups that get no new queues. Set where it is known which have too few replicas."""
         self._last_ident: dict[RaftGroup, int] = {}
         self._transient = TransientDefinitions(
             store.transient_group,
@@ -249,7 +251,7 @@ class Administrator(Definer):
         return home_group(self._store.home_groups, tenant, name)
 
     def _placement(self, home: RaftGroup, queues: int) -> Sequence[RaftGroup]:
-        return place_queues(home, self._store.data_groups, queues)
+        return place_queues(home, self._store.data_groups, queues, closed=self.closed())
 
     def _new_ident(self, home: RaftGroup, *, spread: bool) -> TopicId:
         """Queues that a deposed leader has made elsewhere, or is about to, must not be those of a

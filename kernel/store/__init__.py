@@ -6,7 +6,7 @@ Drivers move bytes and decide nothing about messages.
 - `transient`: a Raft group in memory, for what is not durable (ADR 5)
 - `entry_reader`: brings entries that are only on disk into memory
 - `store_statistics`: figures for metrics
-- `topic_figures`: those of topics and groups
+- `topic_figures`: those of topics and groups; `replica_loads`: what Raft groups cost the store
 - `replicas`: one Raft group on this node: state machine, open entry, dispatchers
 - `leading`: what a leader does beside that: transactions, limits, dead letters, matching names
 - `raft_groups`: the groups that a node is a member of: messages, time, roles

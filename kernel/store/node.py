@@ -254,6 +254,13 @@ class Store:
         """Whether this node has a replica of a group; of others it hears as a gateway does."""
         return self.consensus.holds(group)
 
+    def has_nothing_of(self, group: RaftGroup) -> bool:
+        """Whether this node has left a group, or has never been a member of it."""
+        if group in self.consensus.healing.left:
+            return True
+        member = self._groups[group]
+        return not (self.holds(group) or member.core.log.last_index or member.state.applied)
+
     @property
     def groups(self) -> list[RaftGroup]:
         """Numbers of all groups of the cluster."""

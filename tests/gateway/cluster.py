@@ -52,13 +52,16 @@ class Cluster:
         stack: contextlib.ExitStack,
         common: Sequence[str] = (),
         secret: str = SECRET,
+        stores: Sequence[int] = STORES,
     ) -> None:
-        """`common`: settings of stores and gateways; `secret` empty: they have none."""
+        """`common`: settings of stores and gateways; `secret` empty: they have none; `stores`:
+        numbers of those that may be started.
+        """
         self._folder = folder
         self._stack = stack
         self._common = common
         self._secret = secret
-        self._ports = dict(zip(STORES, free_ports(len(STORES)), strict=True))
+        self._ports = dict(zip(stores, free_ports(len(stores)), strict=True))
         self.stores: dict[int, Process] = {}
 
     def _settings(self, number: int) -> list[str]:

@@ -112,6 +112,21 @@ async def test_a_topic_without_a_queue_in_its_home_is_used_and_deleted(
     assert not len(state.queues)
 
 
+@simulated()
+async def test_a_group_with_too_few_replicas_gets_no_new_queue_unless_all_have(
+    world: World,
+) -> None:
+    administrator, peer = world.client.administrator, world.peer()
+    homes = world.opened.store.home_groups
+    administrator.closed = lambda: {homes[0], homes[1]}
+    topics = [await peer.topic(f"t{number}", TopicOptions(queues=2)) for number in range(12)]
+    assert {home_of(each.id) for each in topics} == set(homes), "names are where they always were"
+    assert {ref.group for each in topics for ref in each.queues} == set(homes[2:])
+    administrator.closed = lambda: homes
+    everywhere = await peer.topic("all", TopicOptions(queues=4))
+    assert {ref.group for ref in everywhere.queues} == set(homes)
+
+
 @simulated(started=False)
 async def test_a_group_that_was_added_is_there_after_a_restart(
     world: World, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,8 @@ from kernel.broker.log_commands.commands import Command, RaiseLevel
 from kernel.broker.log_commands.give_up import GiveUp
 from kernel.broker.snapshots import snapshot
 from kernel.broker.snapshots.snapshot_records import ClientRecord, decode
+from kernel.cluster.placement.view import Kind
+from kernel.cluster.placing import Placing
 from kernel.in_process.local_client import LocalClient
 from kernel.log.format.mark import Mark
 from kernel.log.journal import Journal
@@ -35,7 +37,9 @@ from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.leading.first_tries import FirstTries
 from kernel.store.leading.local_leader import LocalLeader
 from kernel.store.node import Store
+from kernel.store.raft_groups.consensus import Consensus
 from kernel.store.raft_groups.healing import Healing
+from kernel.store.raft_groups.leaving import LeaveGroup
 from kernel.store.recovery import damage
 from kernel.store.recovery.unreadable import Unreadable
 from kernel.store.replicas.replica import Replica
@@ -324,6 +328,31 @@ def _level_lost_in_snapshot() -> list[tuple[Any, str, Any]]:
     return [(transfer, "load", load), (damage, "load", load)]
 
 
+def _old_leave_obeyed() -> list[tuple[Any, str, Any]]:
+    return [(LeaveGroup, "check", lambda *_what: None)]
+
+
+def _vote_forgotten_with_the_group() -> list[tuple[Any, str, Any]]:
+    inner = Consensus.leave
+
+    def leave(self: Any, group: Any) -> None:
+        inner(self, group)
+        core = self.members[group].core
+        core.term = core.vote = 0
+
+    return [(Consensus, "leave", leave)]
+
+
+def _short_group_is_left_short() -> list[tuple[Any, str, Any]]:
+    inner = Placing._begin
+
+    async def begin(self: Any, move: Any) -> None:
+        if move.kind is not Kind.ADD:
+            await inner(self, move)
+
+    return [(Placing, "_begin", begin)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -337,6 +366,7 @@ MUTANTS: dict[str, Mutant] = {
         *(_neighbour_given_up_too, _given_up_outside_the_log),
         *(_written_before_its_level, _level_of_group_0_is_looked_at),
         *(_groups_raised_without_group_0, _level_lost_in_snapshot),
+        *(_old_leave_obeyed, _vote_forgotten_with_the_group, _short_group_is_left_short),
     )
 }
 

@@ -17,7 +17,7 @@ from gateway.admin.metrics.store_metrics import StoreFigures
 from gateway.admin.metrics.turned_metrics import turned_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from prometheus_client.metrics_core import Metric
 
@@ -38,7 +38,10 @@ class StoreCollector(Collector):
         service: StoreService,
         metering: NodeMetering | None,
         quotas: Quotas,
+        short: Callable[[], int],
     ) -> None:
+        """`short()`: how many groups have too few replicas, as every store knows."""
+        self._short = short
         self._metering = metering
         self._quotas = quotas
         self._own = StoreFigures(local)
@@ -62,6 +65,7 @@ class StoreCollector(Collector):
         for name, text, value in (
             ("weir_cluster_groups_led", "Raft groups that this store leads.", led),
             ("weir_cluster_groups_leaderless", "Raft groups whose leader is unknown.", leaderless),
+            ("weir_cluster_groups_short", "Raft groups with too few replicas.", self._short()),
             ("weir_cluster_stores_connected", "Other stores that can be reached.", connected),
         ):
             yield GaugeMetricFamily(name, text, value=value)

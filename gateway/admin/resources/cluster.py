@@ -6,6 +6,7 @@ DELETE /cluster/stores/NUMBER                have a store leave
 POST   /cluster/groups/GROUP/transfer        have another store lead: {"to": 0}; 0: who is furthest
 POST   /cluster/groups/GROUP/move            have its replica elsewhere: {"to", "from", "same_host"}
 DELETE /cluster/groups/GROUP/move            not any more, if it still can be left
+PUT    /cluster/replicas                     in how many stores each group is to be: {"replicas"}
 POST   /cluster/rebalance                    spread the leaders evenly
 GET    /cluster/gateways                     every gateway, and whom it serves
 POST   /cluster/gateways/NAME/drain          have its clients go to others: {"undo": false}
@@ -25,6 +26,7 @@ from msgspec import Meta, Struct
 from gateway.admin.http.requests import answer, nothing, path_name, read_body
 from kernel.cluster.messages import Admit, GatewayStatus, Move
 from kernel.cluster.records import NODE_MAX
+from kernel.cluster.replica_count import REPLICAS_MAX
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 
@@ -61,6 +63,17 @@ class MoveAsked(
     """Number of the store that is not to have one any more."""
     same_host: bool = False
     """Whether what ends one replica may end another too."""
+
+
+class ReplicasAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)]
+    """An odd number."""
+
+
+class ReplicasSet(Struct, frozen=True):
+    """In how many stores each group is to be. What that takes goes on by itself."""
+
+    replicas: int
 
 
 class MoveUnderWay(Struct, frozen=True):
@@ -189,6 +202,12 @@ class ClusterRoutes:
         group = _number(request, "group", GROUP_MAX)
         progress = await self._cluster_admin.move(Move(group, cancel=True))
         return answer(MoveUnderWay(group, progress.done, progress.what), 202)
+
+    async def set_replicas(self, request: Request) -> Response:
+        """Have each group in so many stores."""
+        asked = await read_body(request, ReplicasAsked)
+        await self._cluster_admin.set_replicas(asked.replicas)
+        return answer(ReplicasSet(asked.replicas))
 
     async def rebalance(self, request: Request) -> Response:
         """Spread the leaders evenly."""

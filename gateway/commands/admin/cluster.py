@@ -250,6 +250,39 @@ def _await_move(api: Api, group: int, seconds: int) -> Facts:
             )
 
 
+@app.command("replicas")
+@with_groups
+def replicas(
+    number: Annotated[
+        int | None,
+        typer.Argument(metavar="[NUMBER]", help="An odd number; without one: what is set.", min=1),
+    ] = None,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have each group in so many stores, or show how many there are and what is lacking."""
+    api = server.connect()
+    if number is not None:
+        api.call("PUT", "/cluster/replicas", {"replicas": number})
+    found = api.get("/cluster")
+    rows = [
+        (
+            text(each["group"]),
+            ", ".join(str(replica["node"]) for replica in each["replicas"] if replica["voter"]),
+            text(each["short"] or None),
+            text(each["moving"] or None),
+        )
+        for each in found["groups"]
+    ]
+    wanted = found["replicas"] if number is None else number
+    shown = {"replicas": wanted, "problems": found["problems"], "groups": found["groups"]}
+    put(shown, Table(("group", "stores", "short", "moving"), rows), output)
+    say(f"each group is to be in {wanted} stores" if wanted else "each group is in every store")
+    for problem in found["problems"]:
+        say(problem)
+
+
 @app.command("rebalance")
 @with_groups
 def rebalance(*, server: ServerOptions, output: FormatOption = Format.TABLE) -> None:

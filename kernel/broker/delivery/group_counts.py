@@ -188,6 +188,11 @@ class CountsOfGroups:
             found = self._counts[queue, group] = GroupCounts(waits)
         return found
 
+    def delivered_bytes(self) -> int:
+        """Of all groups, those that are gone included: one look at each."""
+        gone = sum(each.delivered_bytes for each in self.gone.values())
+        return gone + sum([each.delivered_bytes for each in self._counts.values()])
+
     def refuse(self, queue: QueueId, messages: int) -> None:
         """A full topic refused messages."""
         self.refused[queue] = self.refused.get(queue, 0) + messages

@@ -3,8 +3,10 @@
 A store's *share* of a figure (bytes written, read, live) is what it should have of what there is,
 by its capacity. How far it is off is said in shares: 0.1 is a tenth too much. A figure that takes
 little of the cluster's capacity matters little: shares are taken for NEGLIGIBLE of the capacity at
-least, so that nothing moves for the sake of what is nearly nothing. A group without load counts as
-LEAST of what a store can do, so that groups are spread by number where there is no load yet.
+least, so that nothing moves for the sake of what is nearly nothing, and group 0 not for any load. A
+data group without load counts as LEAST of what a store can do, or if stores have so few of them
+that this would come to less than NEGLIGIBLE, as much as makes that: so groups are spread by number
+where there is no load yet.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
-from .view import GroupView, Kind, Move, StoreState, StoreView
+from ...common.ids import METADATA_GROUP
+from .view import NO_LOAD, GroupView, Kind, Move, StoreState, StoreView
 
 FIGURES = ("written", "read", "live")
 WRITTEN, READ, LIVE = range(3)
@@ -93,8 +96,11 @@ class Holdings:
         """What each store holds, and should."""
         count = max(1, len(self.able))
         total = [sum(each.capacity[figure] for each in self.able.values()) for figure in range(3)]
+        data = [each for group, each in self.members.items() if group != METADATA_GROUP]
+        counts = sum(map(len, data)), len(data)
         replica_least, leader_least = (
-            each * all_can / count for each, all_can in zip(LEAST, total, strict=False)
+            max(each, NEGLIGIBLE * count / max(1, there)) * all_can / count
+            for each, there, all_can in zip(LEAST, counts, total, strict=False)
         )
         self.replica_loads: dict[int, Figures] = {}
         """What a replica of each group brings to its store."""
@@ -105,6 +111,10 @@ class Holdings:
             load = self.groups[number].load
             written = max(load.written, replica_least)
             read = max(load.read, leader_least)
+            if (
+                number == METADATA_GROUP
+            ):  # small, and whoever leads it has the cluster to look after
+                load, written, read = NO_LOAD, 0.0, 0.0
             self.replica_loads[number] = written, 0.0, load.live
             self.leader_loads[number] = 0.0, read, 0.0
             for store in members:

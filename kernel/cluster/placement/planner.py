@@ -241,7 +241,11 @@ class _Planner:
         for number, store in self._holdings.able.items():
             if store.view.state is not StoreState.JOINING or self._receiving[number]:
                 continue
-            if not held_up or all(each.store != number for each in off):
+            waits = held_up or any(
+                number not in self._holdings.members[each]
+                for each in self._busy & self._real.keys()
+            )
+            if not waits or all(each.store != number for each in off):
                 self._plan.settled.append(number)
         texts = [overload(self._holdings, each) for each in off if not held_up]
         self._plan.problems += [each for each in texts if each is not None]

@@ -71,6 +71,8 @@ class GroupLog:
         self._recent_bytes = 0
         self._before_recent = 0
         """Term of the entry before them."""
+        self.appended_bytes = 0
+        """Bytes of entries that were queued for the journal since this log was opened."""
         self.keeps_recent = False
         """Whether there are other members, who may be a little behind."""
 
@@ -135,6 +137,7 @@ class GroupLog:
         """Entries were queued for the journal."""
         for entry in entries:
             self._journal.append(self._group, entry.term, entry.index, stored_body(entry))
+            self.appended_bytes += len(entry.body) + ENTRY_OVERHEAD_BYTES
         if self.keeps_recent:
             self._keep(entries)
 

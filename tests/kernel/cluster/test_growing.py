@@ -40,8 +40,18 @@ from tests.kernel.three_stores import CLOCK, RANDOM, SECRET, TIMING, _fatal, unt
 class Store:
     """A store as a process of its own runs it."""
 
-    def __init__(self, number: int, path: Path, port: int, peers: dict[int, tuple[str, int]]):
+    def __init__(
+        self,
+        number: int,
+        path: Path,
+        port: int,
+        peers: dict[int, tuple[str, int]],
+        data_groups: int = 1,
+        replicas: int = 0,
+    ):
         self.number = number
+        self.data_groups = data_groups
+        self.replicas = replicas
         self.facts = Facts(f"disk-{path.name}", "127.0.0.1", port, f"host-{number}")
         self.disk = DirectoryDisk(path)
         home = read_home(self.disk) or Home("test", number, number == 1)
@@ -58,7 +68,7 @@ class Store:
             partial(self.hello, "store"), SECRET, addresses, CLOCK, admit=self.roster.admit
         )
         self.local = open_store(
-            self.disk, CLOCK, RANDOM, partial(Worker, loop), _fatal, data_groups=1,
+            self.disk, CLOCK, RANDOM, partial(Worker, loop), _fatal, data_groups=self.data_groups,
             node=self.number, members=None if self.number == 1 else (), peers=self.links,
             timing=TIMING, reserve_bytes=0,
         )  # fmt: skip
@@ -79,6 +89,7 @@ class Store:
             store, self.local.client, self.links, self.remote, self.roster, self.cluster_service,
             self.facts, self.disk,
         )  # fmt: skip
+        self.manager.replicas = self.replicas
         self.task = loop.create_task(self.manager.run())
 
     async def stop(self) -> None:

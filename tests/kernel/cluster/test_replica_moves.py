@@ -20,7 +20,7 @@ from kernel.cluster.replica_moves import (
     is_void,
     key_of,
     read,
-    step,
+    steps,
     wished,
 )
 from kernel.common.errors import Code, KernelError
@@ -158,11 +158,11 @@ def test_a_record_says_what_is_wanted_until_it_is_done() -> None:
     assert moves == {1: (7, move)}
     assert wished({}, STORES, Move(1, 5, 2)) == move
     assert wished(moves, STORES, Move(1, 5, 2)) is None
-    assert step(move) == Towards(1, 5, Goal.VOTER, 2)
-    assert step(ReplicaMove(1, 0, 2)) == Towards(1, 2, Goal.GONE)
+    assert steps(move) == [Towards(1, 5, Goal.VOTER, 2)]
+    assert steps(ReplicaMove(1, 0, 2)) == [Towards(1, 2, Goal.GONE)]
     cancelled = wished(moves, STORES, Move(1, cancel=True))
     assert cancelled == ReplicaMove(1, 5, 2, cancelled=True)
-    assert step(cancelled) == Towards(1, 5, Goal.NO_LEARNER)
+    assert steps(cancelled) == [Towards(1, 5, Goal.NO_LEARNER)]
     assert wished({1: (8, cancelled)}, STORES, Move(1, cancel=True)) is None
     assert is_void(move, {1, 2})
     assert not is_void(move, STORES)

@@ -8,6 +8,7 @@ queue_rules invariants of queues, by name
 feature_rules  invariants of features of the log, by name
 clients     producers and consumers
 operator    replaces old builds, and turns features on
+placed      places replicas where there are more machines than these, as a manager does
 faults      what happens to the machines
 run         one seed
 __main__    many seeds, in several processes

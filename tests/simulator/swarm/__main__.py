@@ -18,6 +18,7 @@ WANTED = (
     *("hit when a level was proposed", "hit when a level was applied by the leader"),
     *("level learnt from a snapshot", "restart with a checkpoint from before a level"),
     *("old build ended by what it does not understand", "group left", "came back"),
+    *("replica moved", "store left"),
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 

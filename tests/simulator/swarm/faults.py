@@ -250,6 +250,8 @@ class Faults:
             machine.opened.store.consensus.transfer(group, to)  # type: ignore[arg-type]
 
     def _members(self) -> None:
+        if self._run.levels.placed:
+            return  # whoever manages the cluster would put it right again
         self.change_members(self._chance, 0)
 
     def change_members(self, chance: random.Random, first: int) -> None:

@@ -14,6 +14,9 @@ FAULTS = (
 ALONE_EACH = 10
 """Each so many-th seed is of a store alone: nobody else has what its disk loses."""
 
+PLACED_SHARE = 0.4
+"""Of the runs that begin with all features on: a replica that is given up takes one of them."""
+
 FAULTS_ALONE = frozenset({"kill", "power", "power_in_write", "sync_error", "no_space", "stall"})
 """What else may happen to one: the others are of a network, and of clocks that a majority knows to
 be wrong.
@@ -46,6 +49,8 @@ class Levels:
     old: bool
     """It begins with builds that understand no feature of the log: they are replaced while it runs,
     and all features turned on then."""
+    placed: bool = False
+    """There are more machines than replicas, and a planner says where these are to be."""
 
 
 def levels_of(seed: int) -> Levels:
@@ -68,6 +73,10 @@ def levels_of(seed: int) -> Levels:
         patience=chance.choice((0, 0.1, 0.3)),
         old=chance.random() < 0.5,
     )
+    if seed % ALONE_EACH and not levels.old:
+        more = random.Random(seed + 7)  # apart, so that other runs stay as they are
+        if more.random() < PLACED_SHARE:
+            return replace(levels, nodes=more.choice((4, 5, 6)), placed=True)
     if seed % ALONE_EACH:
         return levels
     kept = {name: weight for name, weight in faults.items() if name in FAULTS_ALONE}

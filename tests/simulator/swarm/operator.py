@@ -73,7 +73,7 @@ class Operator:
         if len(run.machines) > 1 and not run.peaceful:
             if self._leaving.random() < LEAVES:
                 self._let_leave()
-            if self._leaving.random() < MOVES:
+            if not run.levels.placed and self._leaving.random() < MOVES:
                 run.faults.change_members(self._leaving, 1)
         if not run.levels.old or run.loop.time() < self._not_before:
             return

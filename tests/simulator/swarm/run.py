@@ -24,6 +24,7 @@ from .feature_rules import FeatureRules
 from .levels import Levels, levels_of
 from .machines import DATA_GROUPS, Machine, Network
 from .operator import Operator
+from .placed import Placed
 from .probe import observed
 from .queue_rules import QueueRules
 from .raft_rules import RaftRules, Record
@@ -88,6 +89,7 @@ class Run:
         """One of a process that was killed meanwhile waits for ever."""
         self._hashed_at = 0
         self._operator = Operator(self, events_max)
+        self._placed = Placed(self)
         self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._producers = [Producer(self, number) for number in (1, 2)]
         self._subscribers = [
@@ -214,6 +216,8 @@ class Run:
         chance = self._chance
         levels = self.levels
         self.peaceful = False
+        if levels.placed:
+            self._placed.begin()
         while self.events < self._events_max and not self._over:
             await asyncio.sleep(chance.expovariate(1 / levels.pause_s))
             fate = chance.random()
@@ -226,6 +230,7 @@ class Run:
             else:
                 chance.choice(self._subscribers).disconnect()
             self._operator.look()
+            self._placed.look()
             if self.events - self._hashed_at > HASH_EVERY:
                 self._hashed_at = self.events
                 self.same_state_at_the_same_index()
@@ -289,13 +294,15 @@ class Run:
             for subscriber in self._subscribers:
                 subscriber.look_around()
             self._operator.look()
+            self._placed.look()
             await asyncio.sleep(0.1)
             if self.draining and self._is_quiet():
                 break
         if self._over:
             return
         if not self._is_quiet():
-            self.broken("converges", self._why_not())
+            below = self._placed.below()
+            self.broken("no_group_below_r" if below else "converges", below or self._why_not())
             return
         self.same_state_at_the_same_index()
         if self.levels.nodes == 1:  # replay comes to the same
@@ -328,6 +335,9 @@ class Run:
         for machine in self.machines.values():
             if not machine.runs:
                 return f"node {machine.number} does not start"
+        moves = self._placed.why_not()
+        if moves:
+            return moves
         for group in self.groups():
             leader = self.leader(group)
             if leader is None:

@@ -1,0 +1,68 @@
+"""Stores as processes of their own, more of them than each group has replicas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from tests.gateway.cluster import GROUPS, Cluster, until
+from tests.gateway.test_cluster_processes import ran
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STORES = (1, 2, 3, 4)
+REPLICAS = 3
+
+
+def held(status: Any) -> Counter[int]:
+    """Replicas of data groups by store."""
+    return Counter(
+        replica["node"]
+        for each in status["groups"]
+        for replica in each["replicas"]
+        if each["group"] and replica["voter"]
+    )
+
+
+def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives_its_away(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        cluster = Cluster(tmp_path, stack, [f"node.cluster.replicas={REPLICAS}"], stores=STORES)
+        cluster.found()
+        for number in STORES:
+            cluster.start_store(number)
+        for store in cluster.stores.values():
+            store.serves()
+        until(lambda: cluster.status()["replicas"] == REPLICAS, "the number is set")
+        for number in STORES[1:]:
+            cluster.join(number)
+
+        def is_whole() -> bool:
+            """Each data group has three replicas, and no store has none or all."""
+            status = cluster.status()
+            moves = [each["moving"] or each["short"] for each in status["groups"]]
+            found = held(status)
+            return (
+                not any(moves)
+                and sum(found.values()) == REPLICAS * (GROUPS - 1)
+                and len(found) == len(STORES)
+            )
+
+        until(is_whole, lambda: f"all have a share: {cluster.status()}")
+        code, out, problem = ran("cluster", "replicas", "--data", str(cluster.stores[4].data))
+        assert (code, f"in {REPLICAS} stores" in problem) == (0, True), problem
+        assert all(str(group) in out for group in range(GROUPS))
+        code, _, problem = ran("cluster", "replicas", "2", "--data", str(cluster.stores[4].data))
+        assert (code != 0, "odd number" in problem) == (True, True)
+
+        leaver = max(held(cluster.status()))
+        assert cluster.stores[1].api("DELETE", f"/cluster/stores/{leaver}").status == 202
+        until(
+            lambda: leaver not in [each["number"] for each in cluster.status()["nodes"]],
+            lambda: f"it leaves: {cluster.status()}",
+        )
+        found = held(cluster.status())
+        assert (sum(found.values()), found[leaver]) == (REPLICAS * (GROUPS - 1), 0)
