@@ -111,9 +111,8 @@ class Holdings:
             load = self.groups[number].load
             written = max(load.written, replica_least)
             read = max(load.read, leader_least)
-            if (
-                number == METADATA_GROUP
-            ):  # small, and whoever leads it has the cluster to look after
+            if number == METADATA_GROUP:
+                # It is small, and whoever leads it has the cluster to look after.
                 load, written, read = NO_LOAD, 0.0, 0.0
             self.replica_loads[number] = written, 0.0, load.live
             self.leader_loads[number] = 0.0, read, 0.0
