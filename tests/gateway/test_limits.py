@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,6 +13,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import aiormq
+import aiormq.exceptions
 import botocore.exceptions
 import msgspec
 import paho.mqtt.client as mqtt
@@ -39,6 +42,7 @@ limits:
   topics:
     default:slow: {published_messages: 200}
     default:heavy: {published_bytes: 1000}
+    default:firm: {published_messages: 100}
     default:full: {stored_messages: 3}
   users:
     default:nobody: {requests: 1}
@@ -120,6 +124,36 @@ def test_a_topic_has_a_limit_of_its_own(node: Process) -> None:
     seconds = publish(node, "slow", 800)
     assert 1.7 < seconds < 6, "800 at 200 a second, of which 200 may come at once"
     assert limited(node, "topic.published_messages", "delayed") > 0
+
+
+async def test_a_queue_that_refuses_when_full_nacks_what_is_far_over_a_limit(
+    node: Process,
+) -> None:
+    connection = await aiormq.connect(
+        f"amqp://guest:guest@127.0.0.1:{node.listeners['amqp.tcp']}/%2f"
+    )
+    channel = await connection.channel(publisher_confirms=True)
+    arguments = {"x-overflow": "reject-publish"}
+    await channel.queue_declare("firm", durable=True, arguments=arguments)
+    began = time.monotonic()
+    told = await asyncio.gather(
+        *(channel.basic_publish(b"a body", routing_key="firm") for _ in range(900)),
+        return_exceptions=True,
+    )
+    assert time.monotonic() - began < 5, "nobody is held, where 900 at 100 a second take 8 s"
+    nacked = [each for each in told if isinstance(each, aiormq.exceptions.DeliveryError)]
+    counted = await channel.queue_declare("firm", durable=True, passive=True)
+    assert counted.message_count == len(told) - len(nacked)
+    assert 200 <= counted.message_count < 700, "a second's worth, and another that is owed"
+    assert limited(node, "topic.published_messages", "refused") == len(nacked)
+
+    # Who has not asked to hear of it is held: nothing is lost unheard.
+    plain = await connection.channel(publisher_confirms=False)
+    for _ in range(20):
+        await plain.basic_publish(b"a body", routing_key="firm")
+    after = await plain.queue_declare("firm", durable=True, passive=True)
+    assert after.message_count == counted.message_count + 20
+    await connection.close()
 
 
 def test_an_amqp_publisher_that_is_held_is_not_taken_for_gone(node: Process) -> None:
