@@ -44,15 +44,20 @@ _LOOK_MS: Final = 1_000
 
 
 def piece_bytes(
-    account: Account, topics: tuple[Account, ...], message_bytes: int, now_ms: int
+    account: Account,
+    topics: tuple[Account, ...],
+    message_bytes: int,
+    now_ms: int,
+    *,
+    until_refused: bool = False,
 ) -> int:
     """How much of what was read may be taken before the limits of an account, and of the topics
     that it has published to last, are looked at again; 0: all of it. `message_bytes`: about so
-    large is a message.
+    large is a message. `until_refused`: before so much is owed that more is refused.
     """
     pieces = []
     for each in (account, *topics):
-        messages, size = each.room(now_ms)
+        messages, size = each.room_until_refused(now_ms) if until_refused else each.room(now_ms)
         if messages is not None:
             pieces.append(messages * message_bytes)
         if size is not None:
@@ -202,6 +207,7 @@ class Charging:
     __slots__ = (
         "_delivering",
         "_is_owing",
+        "_is_refusable",
         "_limiter",
         "_message_bytes",
         "_now_ms",
@@ -218,6 +224,8 @@ class Charging:
         self._topics: tuple[Account, ...] = ()
         """Of the topics that it has published to last, those that are limited."""
         self._is_owing = False
+        self._is_refusable = False
+        """Whether the last batch might have been refused."""
         self._requests = 0
         self._message_bytes = MESSAGE_BYTES_LEAST
         self._delivering: Delivering | None = None
@@ -228,35 +236,70 @@ class Charging:
         account = self.account
         if read_bytes <= PIECE_BYTES_MIN or not account.is_limited:
             return 0
-        return piece_bytes(account, self._topics, self._message_bytes, self._now_ms())
+        now_ms = self._now_ms()
+        if self._is_refusable and self._far_over(now_ms) is not None:
+            # It is refused, however large it is.
+            return 0
+        ahead = self._is_refusable
+        return piece_bytes(account, self._topics, self._message_bytes, now_ms, until_refused=ahead)
 
     def published(self, batch: PublishBatch) -> None:
         """A batch is about to be submitted, which waits for nothing."""
-        account = self.account
-        if not account.is_limited:
+        self._is_refusable = False
+        if not self.account.is_limited:
             return
-        now_ms, count = self._now_ms(), batch.count
+        now_ms = self._now_ms()
+        for owing in self._charge(batch, now_ms):
+            owing.delayed(now_ms)
+            self._is_owing = True
+
+    def refusal(self, batch: PublishBatch) -> str | None:
+        """Why a batch is not to be submitted whose publisher hears no, and so is never held for it:
+        the limit that it is far over; None: it is about to be submitted.
+        """
+        if not self.account.is_limited:
+            return None
+        now_ms = self._now_ms()
+        self._is_refusable = True
+        self._find_topics(batch, now_ms)
+        reason = self._far_over(now_ms)
+        if reason is None:
+            self._charge(batch, now_ms)
+        else:
+            self.account.refused(reason, batch.count)
+        return reason
+
+    def _far_over(self, now_ms: int) -> str | None:
+        for each in (self.account, *self._topics):
+            reason = each.publishing_far_over(now_ms)
+            if reason is not None:
+                return reason
+        return None
+
+    def _charge(self, batch: PublishBatch, now_ms: int) -> list[Account]:
+        """Those of the account and of the topics that owe something now."""
+        count = batch.count
         size = batch.size_bytes - count * HEADER_BYTES
         # As large as the last ones, or with many small messages a piece is very few of them.
         self._message_bytes = max(MESSAGE_BYTES_LEAST, size // (count or 1))
-        if account.published(now_ms, count, size):
-            account.delayed(now_ms)
-            self._is_owing = True
-        if account.has_topics:
-            self._to_topics(batch, now_ms)
+        charged = [(self.account, count, size), *self._find_topics(batch, now_ms)]
+        return [each for each, *amount in charged if each.published(now_ms, *amount)]
 
-    def _to_topics(self, batch: PublishBatch, now_ms: int) -> None:
+    def _find_topics(self, batch: PublishBatch, now_ms: int) -> list[tuple[Account, int, int]]:
+        """The limited topics of a batch, each with its messages and their bytes."""
+        if not self.account.has_topics:
+            return []
         self._topics = ()
         limited = self._limiter.topics_of(self.account.tenant, now_ms)
         if not limited:
-            return
-        for topic, (messages, size) in batch.by_topic().items():
-            of_topic = limited.get(topic)
-            if of_topic is not None:
-                self._topics += (of_topic,)
-                if of_topic.published(now_ms, messages, size):
-                    of_topic.delayed(now_ms)
-                    self._is_owing = True
+            return []
+        found = [
+            (limited[topic], messages, size)
+            for topic, (messages, size) in batch.by_topic().items()
+            if topic in limited
+        ]
+        self._topics = tuple(of_topic for of_topic, _, _ in found)
+        return found
 
     def requested(self) -> None:
         """One thing was asked for that takes the server some work."""

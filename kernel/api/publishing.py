@@ -41,6 +41,9 @@ class PublishBatch(Protocol):
 
     tag: object
     """Free for the adapter (for example the first confirm number and its channel)."""
+    refuses_when_full: bool
+    """Whether all its messages go to topics alone that refuse what they have no room for
+    (`Overflow.REJECT`): who is above a limit may be told no instead of being held."""
     unlisted: list[int]
     """After completion: positions whose leader was asked, and has found no queue for them."""
     unheard: Mapping[int, int]

@@ -75,6 +75,7 @@ class ProducerBatch:
         "live",
         "origin",
         "refused",
+        "refuses_when_full",
         "remaining",
         "sink",
         "submitted_ms",
@@ -103,6 +104,7 @@ class ProducerBatch:
         self.sink = sink
         self.origin = origin
         self.tag: object = None
+        self.refuses_when_full = True
         self.failures: dict[int, KernelError] | None = None
         self._results: list[tuple[BatchPart, list[Placed]]] = []
         self.remaining = 0
@@ -194,6 +196,8 @@ class ProducerBatch:
         if self._sizes:
             self._end_stretch()
         self._to = None
+        if not found.refuses_when_full:
+            self.refuses_when_full = False
         position = self._count
         self._count = position + 1
         self._size_bytes += size
@@ -261,6 +265,8 @@ class ProducerBatch:
             return
         self._end_stretch()
         self._to = None
+        if not found.refuses_when_full:
+            self.refuses_when_full = False
         position = self._count
         self._count = position + count
         self._size_bytes += sum(sizes)

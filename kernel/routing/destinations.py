@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..api import message as messages
 from ..api.message import Ext
-from ..api.model import QueueRef, TopicInfo
+from ..api.model import Overflow, QueueRef, TopicInfo
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from .watches import LocalWatch
@@ -32,6 +32,7 @@ class Found:
         "is_stored",
         "name",
         "refs",
+        "refuses_when_full",
         "retain_in",
         "round_robin",
         "routed_in",
@@ -84,6 +85,12 @@ class Found:
         """Whether it gets into a queue; with `routed_in`, whether it is known to."""
         self.asks_leader = routed_in is not None and not topics
         """Whether only the leader knows."""
+        self.refuses_when_full = (
+            bool(topics)
+            and self.count == len(topics)
+            and all(each.options.overflow is Overflow.REJECT for each in topics)
+        )
+        """Whether all that get a copy are topics that refuse what they have no room for."""
         self.spread = spread
         """Chooses the queue of a message without ordering key, of topics with several; 0: in turn.
         What is published to one tree name stays in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,6 +13,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import aiormq
+import aiormq.exceptions
 import botocore.exceptions
 import msgspec
 import paho.mqtt.client as mqtt
@@ -39,6 +42,7 @@ limits:
   topics:
     default:slow: {published_messages: 200}
     default:heavy: {published_bytes: 1000}
+    default:firm: {published_messages: 100}
     default:full: {stored_messages: 3}
   users:
     default:nobody: {requests: 1}
@@ -120,6 +124,36 @@ def test_a_topic_has_a_limit_of_its_own(node: Process) -> None:
     seconds = publish(node, "slow", 800)
     assert 1.7 < seconds < 6, "800 at 200 a second, of which 200 may come at once"
     assert limited(node, "topic.published_messages", "delayed") > 0
+
+
+async def test_a_queue_that_refuses_when_full_nacks_what_is_far_over_a_limit(
+    node: Process,
+) -> None:
+    connection = await aiormq.connect(
+        f"amqp://guest:guest@127.0.0.1:{node.listeners['amqp.tcp']}/%2f"
+    )
+    channel = await connection.channel(publisher_confirms=True)
+    arguments = {"x-overflow": "reject-publish"}
+    await channel.queue_declare("firm", durable=True, arguments=arguments)
+    began = time.monotonic()
+    told = await asyncio.gather(
+        *(channel.basic_publish(b"a body", routing_key="firm") for _ in range(900)),
+        return_exceptions=True,
+    )
+    assert time.monotonic() - began < 5, "nobody is held, where 900 at 100 a second take 8 s"
+    nacked = [each for each in told if isinstance(each, aiormq.exceptions.DeliveryError)]
+    counted = await channel.queue_declare("firm", durable=True, passive=True)
+    assert counted.message_count == len(told) - len(nacked)
+    assert 200 <= counted.message_count < 700, "a second's worth, and another that is owed"
+    assert limited(node, "topic.published_messages", "refused") == len(nacked)
+
+    # Who has not asked to hear of it is held: nothing is lost unheard.
+    plain = await connection.channel(publisher_confirms=False)
+    for _ in range(20):
+        await plain.basic_publish(b"a body", routing_key="firm")
+    after = await plain.queue_declare("firm", durable=True, passive=True)
+    assert after.message_count == counted.message_count + 20
+    await connection.close()
 
 
 def test_an_amqp_publisher_that_is_held_is_not_taken_for_gone(node: Process) -> None:
@@ -579,6 +613,115 @@ def test_rocketmq_receivers_wait_when_they_get_too_much(slow: Process, tmp_path:
     calm()
     seconds, _ = rocketmq(slow, tmp_path, RECEIVING)
     assert 0.8 < seconds < 15
+
+
+DEFINING = """
+import json, os, sys
+from rocketmq import (
+    ClientConfiguration, Credentials, FilterExpression, Message, Producer, SimpleConsumer,
+)
+
+configuration = ClientConfiguration(sys.argv[1], Credentials("weir", "weir-secret"), "", 5)
+came = []
+
+
+def tries(action):
+    try:
+        action()
+        came.append("done")
+    except Exception as error:
+        came.append(repr(error))
+
+
+def send():
+    message = Message()
+    message.topic, message.body = TOPIC, b"a body"
+    producer.send(message)
+
+
+def receive():
+    consumer = SimpleConsumer(configuration, GROUP, {"receipts": FilterExpression()}, 2)
+    consumer.startup()
+    consumer.receive(1, 10)
+
+
+producer = Producer(configuration)
+producer.startup()
+TOPIC, GROUP = "by-rocketmq", "readers-by-rocketmq"
+tries(send)
+tries(receive)
+TOPIC = "receipts"
+tries(send)
+print(json.dumps(came), flush=True)
+os._exit(0)
+"""
+
+
+def defined_by_clients(node: Process, home: Path, share: str) -> tuple[list[str], int]:
+    """What RocketMQ's client hears of a new topic, a new group and a known topic; and MQTT's of a
+    new group.
+    """
+    with client(node, "sharer") as sharer:
+        return rocketmq(node, home, DEFINING), sharer.subscribe(f"$share/{share}/receipts")
+
+
+def test_clients_of_rocketmq_and_mqtt_define_no_more_than_a_tenant_may(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        assert node.api("POST", "/topics", {"name": "receipts"}).status == 201
+        assert node.api("POST", "/topics/receipts/groups", {"name": "known"}).status == 201
+        assert node.api("PATCH", "/limits/tenant/default", {"topics": 999, "groups": 999}).json
+        used = {each["kind"]: each["used"] for each in node.api("GET", "/limits").json["used"]}
+        now = {kind: used[kind] for kind in ("topics", "groups")}
+        assert node.api("PATCH", "/limits/tenant/default", now).status == 200
+
+        heard, share = defined_by_clients(node, tmp_path, "mine")
+        # The client does not tell why it has got no route. The group's dead letters are a topic.
+        assert "failed to fetch topic:by-rocketmq route" in heard[0]
+        assert "TooManyRequests" in heard[1]
+        assert "may have no more" in heard[1]
+        assert heard[2] == "done", "what there is goes on"
+        assert node.api("GET", "/topics/by-rocketmq").status == 404
+        assert share == TOO_MUCH
+        with client(node, "knows") as knows:
+            assert knows.subscribe("$share/known/receipts") == 1
+
+        lifted = {"topics": None, "groups": None}
+        assert node.api("PATCH", "/limits/tenant/default", lifted).status == 200
+        assert defined_by_clients(node, tmp_path, "mine") == (["done"] * 3, 1)
+
+
+def test_paho_by_mqtt_311_at_limits_of_connections_and_message_bytes(tmp_path: Path) -> None:
+    config = tmp_path / "weir.yaml"
+    config.write_text("limits: {tenants: {default: {connections: 1, message_bytes: 1000}}}")
+    with serving(tmp_path / "data", config=config) as node:
+        first, second = (OldClient(node, each) for each in ("first", "second"))
+        try:
+            assert first.codes.get(timeout=20) == "Success"
+            assert second.codes.get(timeout=20) == "Server unavailable"
+            first.client.publish("a", bytes(1_001), 0)
+            first.client.publish("a", bytes(1_000), 1).wait_for_publish(20)
+            assert first.client.is_connected(), "at QoS 0 it is dropped"
+            first.client.publish("a", bytes(1_001), 1)
+            assert first.gone.get(timeout=20) is not None, "it has no word for no"
+        finally:
+            for each in (first, second):
+                each.client.disconnect()
+                each.client.loop_stop()
+
+
+class OldClient:
+    """paho, by MQTT 3.1.1."""
+
+    def __init__(self, node: Process, name: str) -> None:
+        self.codes: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.gone: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        version = mqtt.CallbackAPIVersion.VERSION2
+        self.client = mqtt.Client(version, name, protocol=mqtt.MQTTv311)
+        self.client.username_pw_set("guest", "guest")
+        self.client.on_connect = lambda _c, _u, _f, code, _p: self.codes.put(str(code))
+        self.client.on_disconnect = lambda _c, _u, _f, code, _p: self.gone.put(code)
+        self.client.connect("127.0.0.1", node.listeners["mqtt.tcp"])
+        self.client.loop_start()
 
 
 def test_a_tenant_has_so_many_topics_and_groups(tmp_path: Path) -> None:

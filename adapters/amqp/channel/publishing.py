@@ -472,20 +472,39 @@ class ChannelPublisher:
         batch = self._batch
         if batch is None:
             return
-        batch.tag = (self._segments, self._unsure, self._figures.now_ms())
+        segments = self._segments
+        batch.tag = (segments, self._unsure, self._figures.now_ms())
         if self._unsure:
             self._unsure = {}
         self._batch = None
         self._segments = []
         self._segment = None
+        if self.charging.account.is_limited and self._is_refused(batch, segments):
+            return
         self.has_published = True
         self._counters.published += batch.count
         self.batches_in_flight += 1
         self.bytes_in_flight += batch.size_bytes
         if self.bytes_in_flight > PUBLISH_BYTES_PAUSE:
             self._host.hold_reading("publishing")
-        self.charging.published(batch)
         self._client.submit(batch)
+
+    def _is_refused(self, batch: PublishBatch, segments: Sequence[Segment]) -> bool:
+        """Charge a batch; whether it is nacked because of a limit. That is for who has said so: its
+        queues refuse what they have no room for, and each message waits for its confirm. Others are
+        held, so that nothing is lost unheard.
+        """
+        numbered = sum(each.last - each.first + 1 for each in segments)
+        if not batch.refuses_when_full or numbered != batch.count:
+            self.charging.published(batch)
+            return False
+        if self.charging.refusal(batch) is None:
+            return False
+        self._counters.published += batch.count
+        self._counters.nacked += batch.count
+        for segment in segments:
+            segment.answered(range(batch.count))
+        return True
 
     def published(self, batch: PublishBatch) -> None:
         """The kernel has answered a batch: tell its channels."""
