@@ -266,12 +266,11 @@ API: Final[Sequence[Operation]] = (
     ),
     Operation(
         "GET",
-        "/topics/{topic}/trace",
+        "/topics/{topic}/trace/{message}",
         TENANT,
         tracing.TraceRoutes.trace,
         tracing.TracePage,
         query=(
-            Parameter("id", "Of the message: its own (uid), or its publisher's (message_id)."),
             Parameter("from_queue", "The first queue.", messages.FromZero),
             Parameter("offset", "The first offset, in the first queue.", messages.FromZero),
             Parameter("since_ms", "Stored from then on, since the epoch.", messages.FromZero),

@@ -1,10 +1,11 @@
 """Where one message lies, and what has become of it, over HTTP.
 
-GET /topics/TOPIC/trace?id=&from_queue=&offset=&since_ms=&limit=
+GET /topics/TOPIC/trace/MESSAGE?from_queue=&offset=&since_ms=&limit=
 
-No index knows ids: the queues of a topic are read from an offset or a time on, so many messages in
-one request (`limit`), for SEARCH_S at most. `next` says where the search goes on. It takes
-?tenant=NAME (`tenants`). Nothing is leased, nothing is counted.
+MESSAGE is its own id (uid), or the one that its publisher gave it. No index knows ids: the queues
+of a topic are read from an offset or a time on, so many messages in one request (`limit`), for
+SEARCH_S at most. `next` says where the search goes on. It takes ?tenant=NAME (`tenants`). Nothing
+is leased, nothing is counted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from gateway.admin.http.requests import answer, number
+from gateway.admin.http.requests import answer, number, path_name
 from gateway.admin.resources.messages import MessageShown
 from gateway.admin.resources.topics import find_topic
 from kernel.api.message import uid_at
@@ -92,7 +93,7 @@ class TraceRoutes:
         what has become of it for each group.
         """
         topic = await find_topic(self._client, self._tenants.of(request), request)
-        wanted = _Wanted(request.query_params.get("id", ""))
+        wanted = _Wanted(path_name(request, "message"))
         last = len(topic.queues) - 1
         first = number(request, "from_queue", 0, most=last)
         offset, since_ms = number(request, "offset", 0), number(request, "since_ms", 0)
@@ -160,7 +161,7 @@ class _Wanted:
         """Raises KernelError INVALID_ARGUMENT."""
         self._text, self._given = text, text.encode()
         if not 0 < len(self._given) <= ID_BYTES_MAX:
-            message = f"id=ID has 1 to {ID_BYTES_MAX} bytes"
+            message = f"an id has 1 to {ID_BYTES_MAX} bytes"
             raise KernelError(Code.INVALID_ARGUMENT, message)
         self._uid: UUID | None = None
         with suppress(ValueError):

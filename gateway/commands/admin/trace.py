@@ -45,8 +45,7 @@ def trace(
     looked_at, queue, offset, more = 0, 0, 0, True
     while more and not found and looked_at < most:
         page = api.get(
-            path_of("topics", topic) + "/trace",
-            id=message,
+            path_of("topics", topic, "trace", message),
             from_queue=queue,
             offset=offset,
             since_ms=since_ms,
