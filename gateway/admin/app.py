@@ -40,6 +40,7 @@ from gateway.admin.resources.sessions import SessionRoutes
 from gateway.admin.resources.tenant_changes import TenantRoutes
 from gateway.admin.resources.tenants import KnownTenants
 from gateway.admin.resources.topics import TopicRoutes
+from gateway.admin.resources.tracing import TraceRoutes
 from gateway.admin.resources.users import PrincipalRoutes
 from gateway.config.declared import names_by_origin
 from gateway.config.tenants import words_in
@@ -181,6 +182,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         NodeRoutes(parts.node_name, parts.clock, parts.adapters, parts.disk, parts.memory),
         Pages(),
         AuditRoutes(parts.audit),
+        TraceRoutes(parts.client, parts.clock, tenants, messages),
     ]
     if parts.sessions is not None:
         in_cluster = parts.cluster_admin is not None

@@ -38,6 +38,7 @@ from gateway.admin.resources import (
     sessions,
     tenants,
     topics,
+    tracing,
     users,
 )
 from gateway.admin.resources import tenant_changes as changes
@@ -262,6 +263,23 @@ API: Final[Sequence[Operation]] = (
         messages.MessageNew,
         status=(201,),
         is_audited=False,
+    ),
+    Operation(
+        "GET",
+        "/topics/{topic}/trace/{message}",
+        TENANT,
+        tracing.TraceRoutes.trace,
+        tracing.TracePage,
+        query=(
+            Parameter("from_queue", "The first queue.", messages.FromZero),
+            Parameter("offset", "The first offset, in the first queue.", messages.FromZero),
+            Parameter("since_ms", "Stored from then on, since the epoch.", messages.FromZero),
+            Parameter(
+                "limit",
+                "The most messages that are looked at.",
+                Annotated[int, Meta(ge=1, le=tracing.LOOKED_MAX)],
+            ),
+        ),
     ),
     Operation(
         "POST",

@@ -47,7 +47,7 @@ from .consuming import Received as Received
 from .consuming import ReceiveSpec as ReceiveSpec
 from .consuming import Settlement as Settlement
 from .consuming import SettleSink as SettleSink
-from .model import Reason, RouterInfo, TopicInfo, TopicStatistics
+from .model import MessageStanding, Reason, RouterInfo, TopicInfo, TopicStatistics
 from .origins import Origins
 from .publishing import Destinations as Destinations
 from .publishing import PublishBatch as PublishBatch
@@ -206,6 +206,13 @@ class Client(Protocol):
     async def position(self, topic: TopicInfo, number: int, group: str) -> Offset:
         """The first offset of queue `number` that a group is not done with. Raises KernelError
         NOT_FOUND.
+        """
+
+    async def standing(
+        self, topic: TopicInfo, number: int, group: str, offset: Offset
+    ) -> MessageStanding | None:
+        """What has become of a message of queue `number` for a group; None: the store that leads it
+        is older than this question. Raises KernelError NOT_FOUND.
         """
 
     async def seek(self, topic: TopicInfo, number: int, group: str, offset: Offset) -> Offset:

@@ -6,7 +6,7 @@ adapters as they are. Times are milliseconds, sizes bytes. `None` means "no limi
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, StrEnum
 
 import msgspec
 
@@ -286,6 +286,35 @@ class RouterInfo(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...]
 
 
+class Standing(StrEnum):
+    """What has become of a message for a group."""
+
+    WAITING = "waiting"
+    """For a consumer that asks, for its ordering key to be free, or for a filter to be another."""
+    DELAYED = "delayed"
+    """It is not due yet: published with a delay, or given back with one."""
+    LEASED = "leased"
+    """Somebody has it until a time."""
+    HELD = "held"
+    """A consumer has it for as long as it is connected."""
+    DONE = "done"
+    """Acked, dead-lettered, expired or dropped: the group does not get it again."""
+    GONE = "gone"
+    """The queue has none at that offset, or no more."""
+
+
+class MessageStanding(msgspec.Struct, frozen=True):
+    """One message and one group, exact at the moment it was read."""
+
+    state: Standing
+    failures: int = 0
+    """Deliveries that came to nothing."""
+    until_ms: int | None = None
+    """Log time at which a lease or a delay ends (ms since the epoch); None: there is none, or, of
+    what was published with a delay, what the message says.
+    """
+
+
 class TopicStatistics(msgspec.Struct, frozen=True):
     """Figures of a topic and one group, exact at the moment they were read."""
 
@@ -305,3 +334,5 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     where nothing takes dead letters), since it began."""
     position: int = 0
     """Of one queue: the first offset that the group is not done with. 0 for a whole topic."""
+    message: MessageStanding | None = None
+    """Of the message that was asked for; None: none was, or by a store that knows no answer."""

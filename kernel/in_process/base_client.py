@@ -20,7 +20,7 @@ from ..api.client import (
     Settlement,
     SettleSink,
 )
-from ..api.model import Reason, TopicInfo, TopicStatistics
+from ..api.model import MessageStanding, Reason, TopicInfo, TopicStatistics
 from ..api.statistics import summed
 from ..broker.applying.offsets import RECALLED, RECALLED_MAX, TOO_MANY
 from ..broker.log_commands import commands
@@ -188,6 +188,13 @@ class BaseClient(Lookups, ABC):
         """How far a group has come in one queue."""
         ref = topic.queues[number]
         return Offset((await self.leader_of(ref.group).figures(ref.id, group)).position)
+
+    async def standing(
+        self, topic: TopicInfo, number: int, group: str, offset: Offset
+    ) -> MessageStanding | None:
+        """What has become of a message for a group."""
+        ref = topic.queues[number]
+        return (await self.leader_of(ref.group).figures(ref.id, group, offset)).message
 
     async def seek(self, topic: TopicInfo, number: int, group: str, offset: Offset) -> Offset:
         """Have a group go on from another offset of one queue."""

@@ -132,8 +132,12 @@ class Leader(Protocol):
         result: how many.
         """
 
-    async def figures(self, queue: QueueId, group: str) -> TopicStatistics:
-        """Figures of one queue and group. Raises KernelError NOT_FOUND."""
+    async def figures(
+        self, queue: QueueId, group: str, offset: Offset | None = None
+    ) -> TopicStatistics:
+        """Figures of one queue and group; `offset`: with what has become of that message. Raises
+        KernelError NOT_FOUND.
+        """
 
     async def span(self, queue: QueueId) -> tuple[int, int]:
         """(first offset that is kept, offset behind the last). Raises KernelError NOT_FOUND."""

@@ -52,7 +52,7 @@ from kernel.api.client import (
     Settlement,
     SettleSink,
 )
-from kernel.api.model import Reason, RouterInfo, TopicInfo, TopicStatistics
+from kernel.api.model import MessageStanding, Reason, RouterInfo, TopicInfo, TopicStatistics
 from kernel.api.origins import Origins
 from kernel.common.errors import KernelError, NotLoaded
 from kernel.common.fairness import WriteRounds
@@ -338,6 +338,11 @@ class HostileClient:
             raise error_through_bytes(error) from None
         await self.late.pause()
         return found
+
+    async def standing(
+        self, topic: TopicInfo, number: int, group: str, offset: Offset
+    ) -> MessageStanding | None:
+        return await self._asked(self.local.standing(through_bytes(topic), number, group, offset))
 
     async def offset_since(self, topic: TopicInfo, number: int, time_ms: int) -> Offset:
         await self.late.pause()

@@ -4,6 +4,7 @@
 - `declared_shapes`: what adapters declare of topics and groups made by hand
 - `routers`: routers with their routes
 - `messages`: reading and publishing by hand
+- `tracing`: one message, looked for by its id
 - `consuming`: what groups consume, taken by hand, and where they go on
 - `moves`: messages moved from topic to topic, dead letters among them
 - `connections`: connections, listed and closed

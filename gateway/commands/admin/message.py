@@ -10,6 +10,7 @@ import typer
 
 from gateway.commands.admin.consume import consume, message_table
 from gateway.commands.admin.dead_letters import Rate, Wait, run_move
+from gateway.commands.admin.trace import trace
 from gateway.commands.common.api import path_of, tenant_option
 from gateway.commands.common.options import (
     FormatOption,
@@ -124,6 +125,7 @@ def send(
 
 
 app.command("consume")(consume)
+app.command("trace")(trace)
 
 
 @app.command()

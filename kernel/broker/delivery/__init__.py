@@ -11,5 +11,6 @@
 - `delays`, `due_times`: what is delayed, leased or expires
 - `marks`: how far messages may have been seen, written down ahead
 - `group_counts`: what a group was handed, for metrics
+- `standing`: what has become of one message, for people
 - `claims`: what consumers of the last leader still hold
 """

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ...api.client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
-from ...api.model import GroupOptions, Overflow, Reason
+from ...api.model import GroupOptions, MessageStanding, Overflow, Reason
 from ...api.origins import INTERNAL
 from ...common.errors import KernelError
 from ...log.format import entry as entries
@@ -39,6 +39,7 @@ from .marks import Marks
 from .ordering_keys import DispatchRound
 from .ready import Ready
 from .sole_consumer import SoleConsumer
+from .standing import standing_of
 
 _ACK = Settlement.ACK
 """A name looked up once: a member of an Enum costs 0.12 us each time it is named."""
@@ -117,6 +118,11 @@ class Dispatcher:
     def is_used(self) -> bool:
         """Whether anybody consumes, waits or holds something."""
         return bool(self.consumers or self.held_count or self.leasing_count)
+
+    def standing(self, offset: int) -> MessageStanding:
+        """What has become of a message."""
+        holding = (*self.consumers, *self._detached)
+        return standing_of(self.queue, self._progress, self.ready, holding, offset)
 
     def oldest_ms(self) -> int | None:
         """Log time at which the oldest unacked message was stored."""

@@ -132,6 +132,8 @@ class CallFigures(msgspec.Struct, frozen=True, array_like=True):
     group: U16
     queue: U64
     name: Name
+    offset: U64 | None = None
+    """A store that does not know of it answers without `TopicStatistics.message`."""
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):

@@ -419,7 +419,8 @@ async def _answer(leader: Leader, question: Question, reply: Reply) -> None:
     try:
         async with asyncio.timeout(QUESTION_SECONDS):
             if isinstance(question, calls.CallFigures):
-                figures = await leader.figures(QueueId(question.queue), question.name)
+                about = None if question.offset is None else Offset(question.offset)
+                figures = await leader.figures(QueueId(question.queue), question.name, about)
                 reply(wire.encode_figures(figures))
             elif isinstance(question, calls.Span):
                 reply(wire.encode_offsets(await leader.span(QueueId(question.queue))))

@@ -52,7 +52,9 @@ class Roads(Protocol):
     def soon(self, action: Callable[[], None], /) -> object:
         """Call `action` in a later turn of the loop."""
 
-    async def figures(self, group: RaftGroup, queue: QueueId, name: str) -> TopicStatistics:
+    async def figures(
+        self, group: RaftGroup, queue: QueueId, name: str, offset: Offset | None = None
+    ) -> TopicStatistics:
         """`Leader.figures` of whoever leads a group."""
 
     async def span(self, group: RaftGroup, queue: QueueId) -> tuple[int, int]:
@@ -178,9 +180,11 @@ class RemoteLeader:
 
     # --- Questions --------------------------------------------------------------------------
 
-    async def figures(self, queue: QueueId, group: str) -> TopicStatistics:
+    async def figures(
+        self, queue: QueueId, group: str, offset: Offset | None = None
+    ) -> TopicStatistics:
         """Figures of one queue and group."""
-        return await self._roads.figures(self.group, queue, group)
+        return await self._roads.figures(self.group, queue, group, offset)
 
     async def span(self, queue: QueueId) -> tuple[int, int]:
         """Offsets that a queue has."""

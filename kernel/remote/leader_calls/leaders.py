@@ -277,9 +277,11 @@ class RemoteLeaders:
 
     # --- Questions --------------------------------------------------------------------------
 
-    async def figures(self, group: RaftGroup, queue: QueueId, name: str) -> TopicStatistics:
+    async def figures(
+        self, group: RaftGroup, queue: QueueId, name: str, offset: Offset | None = None
+    ) -> TopicStatistics:
         """`Leader.figures` of whoever leads a group. Also raises KernelError UNAVAILABLE."""
-        parts = wire.encode_question(calls.CallFigures(group, queue, name))
+        parts = wire.encode_question(calls.CallFigures(group, queue, name, offset))
         return await self.ask(group, calls.FIGURES, parts, wire.decode_statistics)
 
     async def span(self, group: RaftGroup, queue: QueueId) -> tuple[int, int]:

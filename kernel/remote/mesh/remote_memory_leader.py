@@ -60,7 +60,9 @@ class RemoteMemoryLeader:
         head = wire.encode_messages(there, (), part.lengths, origin)
         self._link.send(head, part.buffers, size, done)
 
-    async def figures(self, queue: QueueId, group: str) -> TopicStatistics:
+    async def figures(
+        self, queue: QueueId, group: str, offset: Offset | None = None
+    ) -> TopicStatistics:
         """Figures of one queue and group. Raises KernelError: NOT_FOUND, UNAVAILABLE."""
         question = wire.encode(wire.ProcessFigures(queue_there(queue), group))
         return decode_statistics(await self._ask(wire.FIGURES, question))

@@ -296,7 +296,9 @@ class LocalLeader:
 
     # --- Questions --------------------------------------------------------------------------
 
-    async def figures(self, queue: QueueId, group: str) -> TopicStatistics:
+    async def figures(
+        self, queue: QueueId, group: str, offset: Offset | None = None
+    ) -> TopicStatistics:
         """Figures of one queue and group."""
         dispatcher = self._replica.dispatcher(queue, group)
         return TopicStatistics(
@@ -308,6 +310,7 @@ class LocalLeader:
             filtered=dispatcher.filtering.count,
             expired=dispatcher.queue.groups[group].expired,
             position=dispatcher.queue.groups[group].floor,
+            message=None if offset is None else dispatcher.standing(offset),
         )
 
     async def span(self, queue: QueueId) -> tuple[int, int]:

@@ -64,7 +64,9 @@ class FakeRoads:
         for each in turns:
             each()
 
-    async def figures(self, group: RaftGroup, queue: QueueId, name: str) -> TopicStatistics:
+    async def figures(
+        self, group: RaftGroup, queue: QueueId, name: str, offset: Offset | None = None
+    ) -> TopicStatistics:
         raise AssertionError("not asked")
 
     async def span(self, group: RaftGroup, queue: QueueId) -> tuple[int, int]:

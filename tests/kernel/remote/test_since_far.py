@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel.api.model import TopicInfo, TopicOptions
+from kernel.api.model import DEFAULT_GROUP, MessageStanding, Standing, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import Pair, gateway_of, running_stores, serving
 from tests.kernel.remote.gateway import GROUP
@@ -44,6 +45,8 @@ async def test_every_replica_answers_alike_once_it_leads(tmp_path: Path) -> None
         expected = [0, 2, 4, 6]
         assert await found(client, topic, times) == expected
         assert await found(client, topic, [-FAR_MS, 0, FAR_MS]) == [0, 0, 6]
+        standing = await client.standing(topic, 0, DEFAULT_GROUP, Offset(2))
+        assert standing == MessageStanding(Standing.WAITING)
         leader = await serving(nodes, GROUP)
         assert await leader.opened.client.offset_since(topic, 0, times[1]) == 2
         await leader.kill()
