@@ -13,6 +13,7 @@ READY := $(VENV)/.ready
 READY_RUN := $(READY)-run
 READY_DEV := $(READY)-dev
 READY_SPARK := $(READY)-spark
+READY_BROWSER := $(READY)-browser
 READY_NPM := tests/npm/node_modules/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -24,7 +25,8 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-spark test-image sim sim-full mutants chaos setup-spark setup-npm lint format bench docs \
+.PHONY: help run cluster test test-spark test-image sim sim-full mutants chaos setup-spark setup-npm setup-browser \
+    lint format bench docs \
     freeze clean
 .DELETE_ON_ERROR:
 
@@ -76,6 +78,8 @@ setup-spark: $(READY_SPARK) ## Install PySpark into .venv (500 MB to download).
 
 setup-npm: $(READY_NPM) ## Install npm's clients, which a few tests use (50 MB; needs node and npm).
 
+setup-browser: $(READY_BROWSER) ## Install what drives Debian's chromium, for the tests of the console's pages (165 MB).
+
 # One seed tells what happened in it; without one: the short form, as CI runs it.
 SEED ?=
 EVENTS ?= 2000
@@ -118,7 +122,7 @@ docs: $(READY_DEV) ## Write the generated pages.
 	$(BIN)/python -m gateway.docs_api
 	$(BIN)/python -m tests.rights.page
 
-freeze: $(READY_SPARK) ## Write constraints.txt from what is installed, after changing requirements.
+freeze: $(READY_SPARK) $(READY_BROWSER) ## Write constraints.txt from what is installed, after changing requirements.
 	@{ sed '/^[^#]/,$$d' constraints.txt; \
 	   $(BIN)/python -m pip freeze --exclude-editable --exclude weir-mq --exclude pip | LC_ALL=C sort -f; \
 	} > $(VENV)/constraints.new
@@ -152,6 +156,10 @@ $(READY_DEV): pyproject.toml constraints.txt | $(BIN)/python
 $(READY_NPM): tests/npm/package.json
 	@echo "Setting up tests/npm/node_modules ..."
 	@npm install --prefix tests/npm --no-package-lock --ignore-scripts --no-audit --no-fund --prefer-offline --loglevel=error
+	@touch $@
+
+$(READY_BROWSER): $(READY_DEV)
+	@$(INSTALL) -e '.[dev,browser]'
 	@touch $@
 
 $(READY_SPARK): $(READY_DEV)

@@ -22,6 +22,7 @@ from kernel.common.errors import KernelError
 from kernel.log.errors import JournalDamaged, JournalError
 
 if TYPE_CHECKING:
+    from gateway.config.loading import Loaded
     from gateway.config.schema import Settings
 
 SWITCH_INTERVAL_S = 0.00005
@@ -33,8 +34,10 @@ this one. Where no thread waits it costs nothing."""
 _log = structlog.get_logger("weir.app")
 
 
-def run(settings: Settings) -> int:
-    """Serve until told to stop; the exit code."""
+def run(settings: Settings, loaded: Loaded | None = None) -> int:
+    """Serve until told to stop; the exit code. `loaded`: where the settings come from, to be
+    shown.
+    """
     spare_what_is_loaded()
     set_up_logging()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -43,7 +46,7 @@ def run(settings: Settings) -> int:
     code = ExitCode.OK
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(serve(settings))
+            runner.run(serve(settings, loaded))
     except* (
         StartRefused,
         DataDirectoryInUse,
@@ -81,14 +84,14 @@ def words_for(failure: BaseException, data: str) -> str:
     return f"{failure.strerror}{about}"
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, loaded: Loaded | None = None) -> None:
     """Run the process of a role. Raises StartRefused and what the process of the role raises."""
     # A role is imported when it is played: a store starts in half the time without the adapters.
     match settings.node.role:
         case "all":
             from gateway.serving.node import Node
 
-            await Node(settings).run()
+            await Node(settings, loaded).run()
         case "store":
             from gateway.serving.store_node import StoreNode
 
@@ -96,7 +99,7 @@ async def serve(settings: Settings) -> None:
         case "gateway":
             from gateway.serving.gateway_node import GatewayNode
 
-            await GatewayNode(settings).run()
+            await GatewayNode(settings, loaded).run()
 
 
 def loop_factory() -> type[asyncio.AbstractEventLoop] | None:

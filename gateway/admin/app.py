@@ -23,6 +23,7 @@ from gateway.admin.http.guard import Guard
 from gateway.admin.http.operations import bound, for_operators, route
 from gateway.admin.openapi import API_PATH, Description
 from gateway.admin.operations import API, TOP
+from gateway.admin.resources.access import AccessRoutes
 from gateway.admin.resources.audit import AuditRoutes
 from gateway.admin.resources.cluster import Admission, ClusterRoutes, FeatureRoutes
 from gateway.admin.resources.connections import ConnectionRoutes
@@ -37,6 +38,7 @@ from gateway.admin.resources.moves import MoveRoutes
 from gateway.admin.resources.node import NodeRoutes
 from gateway.admin.resources.routers import RouterRoutes
 from gateway.admin.resources.sessions import SessionRoutes
+from gateway.admin.resources.settings import SettingRoutes
 from gateway.admin.resources.tenant_changes import TenantRoutes
 from gateway.admin.resources.tenants import KnownTenants
 from gateway.admin.resources.topics import TopicRoutes
@@ -63,8 +65,10 @@ if TYPE_CHECKING:
     from gateway.access.tenant_removal import TenantRemoval
     from gateway.admin.console.browser_sessions import BrowserSessions
     from gateway.admin.metrics.history import History
+    from gateway.admin.metrics.topic_metrics import TopicMetrics
     from gateway.admin.resources.declared_shapes import DeclaredShapes
     from gateway.admin.resources.principals import Principals
+    from gateway.config.loading import Loaded
     from gateway.config.schema import Listener
     from gateway.reporting.audit import AuditTrail
     from gateway.reporting.node_metering import NodeMetering
@@ -131,6 +135,10 @@ class AdminParts:
     """Those that are served."""
     sessions: BrowserSessions | None = None
     """None: there is no console."""
+    topics: TopicMetrics | None = None
+    """Of all topics; None: they are led in other processes."""
+    loaded: Loaded | None = None
+    """The settings, with where they come from; None: they are not shown."""
     history: History | None = None
     """None: none is kept."""
     disk: Callable[[], DiskSpace] | None = None
@@ -166,7 +174,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
             features,
             parts.removal,
         ),
-        TopicRoutes(parts.client, parts.clock, tenants, parts.adapters, parts.shapes),
+        TopicRoutes(parts.client, parts.clock, tenants, parts.adapters, parts.shapes, parts.topics),
         RouterRoutes(parts.client, tenants),
         messages,
         ConsumingRoutes(parts.client, tenants, messages),
@@ -174,9 +182,11 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         SessionRoutes(parts.client, tenants, parts.declared),
         ConnectionRoutes(parts.adapters, parts.node_name, tenants, parts.disconnects),
         PrincipalRoutes(parts.principals, tenants),
+        AccessRoutes(parts.identity, tenants),
         DefinitionRoutes(parts.client, parts.principals, parts.limits, tenants, parts.declared),
         LimitRoutes(parts.limits, parts.quotas, parts.client, parts.tenants.tenants),
         MeteringRoutes(parts.metering),
+        SettingRoutes(parts.loaded),
         EventRoutes(),
         HistoryRoutes(parts.history, parts.client, tenants),
         NodeRoutes(parts.node_name, parts.clock, parts.adapters, parts.disk, parts.memory),

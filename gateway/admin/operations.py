@@ -22,6 +22,7 @@ from gateway.admin.http.operations import Operation, Parameter
 from gateway.admin.http.requests import PAGE_DEFAULT, PAGE_MAX
 from gateway.admin.openapi import Description, Document
 from gateway.admin.resources import (
+    access,
     audit,
     cluster,
     connections,
@@ -36,6 +37,7 @@ from gateway.admin.resources import (
     node,
     routers,
     sessions,
+    settings,
     tenants,
     topics,
     tracing,
@@ -112,6 +114,13 @@ API: Final[Sequence[Operation]] = (
     ),
     # --- The process ------------------------------------------------------------------------
     Operation("GET", "/node", NODE, node.NodeRoutes.show_node, node.NodeShown),
+    Operation(
+        "GET",
+        "/settings",
+        NODE,
+        settings.SettingRoutes.list_settings,
+        settings.SettingList,
+    ),
     # --- Tenants ----------------------------------------------------------------------------
     Operation("GET", "/tenants", SOME, tenants.KnownTenants.list_tenants, tenants.TenantList),
     Operation(
@@ -160,7 +169,12 @@ API: Final[Sequence[Operation]] = (
         TENANT,
         topics.TopicRoutes.list_topics,
         topics.TopicPage,
-        query=(*PAGE, Parameter("type", "Only topics of this type.")),
+        query=(
+            *PAGE,
+            Parameter("search", "Only names that hold this, in upper or lower case."),
+            Parameter("type", "Only topics of this type."),
+            Parameter("sort", "The column to sort by; `-` before it: the largest first."),
+        ),
     ),
     Operation(
         "POST",
@@ -500,6 +514,20 @@ API: Final[Sequence[Operation]] = (
         status=(200, 201),
     ),
     Operation("DELETE", "/policies/{policy}", TENANT, users.PrincipalRoutes.delete_policy),
+    Operation(
+        "GET",
+        "/access",
+        TENANT,
+        access.AccessRoutes.explain,
+        access.Verdict,
+        query=(
+            Parameter("user", "Who."),
+            Parameter("action", "`publish`, `consume`, `configure`, `inspect` or `administer`."),
+            Parameter("kind", "`topic`, `router`, `tree`, `group`, `tenant`, `node` or `client`."),
+            Parameter("name", "Its name; of `tree` a topic or a filter."),
+            Parameter("client_id", "What `${clientid}` stands for."),
+        ),
+    ),
     # --- Limits -----------------------------------------------------------------------------
     Operation("GET", "/limits", TENANT, limits.LimitRoutes.list_limits, limits.LimitList),
     Operation(

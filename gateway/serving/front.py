@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from gateway.access.live_certificates import LiveCertificate, LiveCertificates
     from gateway.admin.health import HealthRoutes
     from gateway.admin.metrics.history import History
+    from gateway.admin.metrics.topic_metrics import TopicMetrics
+    from gateway.config.loading import Loaded
     from gateway.config.schema import Listener, Protocol, Settings
     from gateway.reporting.node_metering import NodeMetering
     from kernel.api.client import Client
@@ -183,10 +185,13 @@ class Front:
         name: str = "",
         history: History | None = None,
         disk: Callable[[], DiskSpace] | None = None,
+        topics: TopicMetrics | None = None,
+        loaded: Loaded | None = None,
     ) -> ASGIApp:
         """The application of the admin side; `cluster_admin`: of the cluster, if it belongs to
         one; `features`: if not; `name`: of this process, empty for that of the machine; `history`:
-        None: none is kept; `disk`: None: there is no store here.
+        None: none is kept; `disk`: None: there is no store here; `topics`: None: they are
+        led elsewhere; `loaded`: where the settings come from.
         """
         node_name = name or os.uname().nodename
         self._audit = AuditTrail(self._client, self._clock, node_name)
@@ -213,6 +218,8 @@ class Front:
             sessions=self._sessions,
             history=history,
             disk=disk,
+            topics=topics,
+            loaded=loaded,
             memory=self.memory,
         )
         return build_app(self._settings.node.admin, parts)

@@ -55,6 +55,7 @@ from kernel.store.raft_groups.peer_links import new_nonce
 
 if TYPE_CHECKING:
     from auth.private_files.tokens import AdminToken
+    from gateway.config.loading import Loaded
     from gateway.config.schema import Settings
     from kernel.remote.client import ClusterClient
 
@@ -74,8 +75,10 @@ _log = structlog.get_logger("weir.gateway")
 class GatewayNode(ServingNode):
     """`weir gateway`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, loaded: Loaded | None = None) -> None:
+        """`loaded`: where the settings come from; None: nobody is shown."""
         super().__init__(settings, _log, DRAIN_SECONDS)
+        self._loaded = loaded
         self._name = ""
         self._process = ""
         self._heartbeat_reporter: HeartbeatReporter | None = None
@@ -191,7 +194,13 @@ class GatewayNode(ServingNode):
         health = HealthRoutes(self._checks, collector, topics)
         history = History(topics, client, self._clock)
         exchange.app = front.admin_app(
-            token, health, self._metering, cluster_admin, name=self._name, history=history
+            token,
+            health,
+            self._metering,
+            cluster_admin,
+            name=self._name,
+            history=history,
+            loaded=self._loaded,
         )
         self._history = tasks.create_task(history.run())
         await self._serve_management(front.management, tasks)

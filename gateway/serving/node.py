@@ -46,6 +46,7 @@ from kernel.in_process.opening import LocalStore, open_store
 from kernel.store.drivers.worker import Worker
 
 if TYPE_CHECKING:
+    from gateway.config.loading import Loaded
     from gateway.config.schema import Settings
 
 _log = structlog.get_logger("weir.node")
@@ -54,8 +55,10 @@ _log = structlog.get_logger("weir.node")
 class Node(ServingNode):
     """`weir serve` with `role: all`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, loaded: Loaded | None = None) -> None:
+        """`loaded`: where the settings come from; None: nobody is shown."""
         super().__init__(settings, _log, DRAIN_SECONDS)
+        self._loaded = loaded
         self._local: LocalStore | None = None
         self._front: Front | None = None
         self._topics: TopicMetrics | None = None
@@ -160,6 +163,8 @@ class Node(ServingNode):
             features=features,
             history=history,
             disk=lambda: local.housekeeper.disk_space,
+            topics=self._topics,
+            loaded=self._loaded,
         )
         self._history = tasks.create_task(history.run())
         await self._serve_admin(app, tasks)

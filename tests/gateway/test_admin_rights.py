@@ -49,6 +49,8 @@ DECIDED = {
     "console": SOME,
     "history": TENANT,
     "node": NODE,
+    "settings": NODE,
+    "access": TENANT,
     "livez": OPEN,
     "readyz": OPEN,
     "metrics": NODE,

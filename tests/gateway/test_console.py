@@ -364,3 +364,52 @@ def test_a_place_is_given_up_by_whoever_has_most() -> None:
     assert [key for key, _ in room.items()] == [4, 5, 2, 6]
     assert (room.remove(5), room.remove(5), room.use(3)) == ("b", None, None)
     assert len(room) == 3
+
+
+# --- What its pages ask ------------------------------------------------------------------------
+
+
+def test_may_x_do_y_is_answered_with_the_rule_that_decides(node: Process) -> None:
+    rules = ["allow publish topic:orders-*", "deny publish topic:orders-secret"]
+    assert node.api("PUT", "/policies/writers?tenant=acme", {"rules": rules}).status == 201
+    body = {"name": "will", "password": "will's", "policies": ["writers"]}
+    assert node.api("POST", "/users?tenant=acme", body).status == 201
+    alice = signed_in(node, "acme:alice", "alice's")
+    ask = "/access?user=will&action=publish&kind=topic&name="
+    told = alice.call("GET", f"{ask}orders-1").json
+    assert (told["allowed"], told["policy"], told["rule_number"]) == (True, "writers", 1)
+    assert alice.call("GET", f"{ask}orders-secret").json["rule"] == rules[1]
+    assert alice.call("GET", f"{ask}other").json["reason"] == "no rule allows it"
+    assert alice.call("GET", ask.replace("will", "nobody")).status == 404
+    assert alice.call("GET", ask.replace("publish", "eat")).status == 400
+    assert node.api("PATCH", "/users/will?tenant=acme", {"enabled": False}).status == 200
+    told = alice.call("GET", f"{ask}orders-1").json
+    assert (told["allowed"], told["reason"][:26]) == (False, "there is no such principal")
+    assert node.api("GET", f"{ask}orders-1").status == 404, "of the caller's own tenant"
+
+
+def test_settings_come_with_their_origin(node: Process) -> None:
+    found = {each["name"]: each for each in node.api("GET", "/settings").json["settings"]}
+    assert found["node.admin.port"] == {
+        "name": "node.admin.port",
+        "value": 0,
+        "origin": "--set node.admin.port",
+    }
+    assert found["node.metrics.top"]["origin"] == "default"
+
+
+def test_topics_are_searched_and_sorted_by_the_server(node: Process) -> None:
+    for name in ("deep", "shallow"):
+        topic = {"name": f"{name}-water", "type": "work"}
+        assert node.api("POST", "/topics?tenant=globex", topic).status == 201
+    for _ in range(3):
+        sent = node.api("POST", "/topics/deep-water/messages?tenant=globex", {"body": "x"})
+        assert sent.status == 201
+    bob = signed_in(node, "globex:bob", "bob's")
+    first = bob.call("GET", "/topics?search=WATER&sort=-ready&limit=1").json
+    assert [each["name"] for each in first["topics"]] == ["deep-water"]
+    assert first["total"] == 2
+    second = bob.call("GET", f"/topics?search=WATER&sort=-ready&limit=1&after={first['next']}").json
+    assert [each["name"] for each in second["topics"]] == ["shallow-water"]
+    assert second["next"] is None
+    assert bob.call("GET", "/topics?sort=color").status == 400

@@ -163,6 +163,7 @@ def operations_of(told: dict[str, Any]) -> list[Any]:
 
 
 REFUSED = {
+    "GET /access",
     "DELETE /console/session",
     "DELETE /sessions/{client}",
     "DELETE /connections",

@@ -7,7 +7,7 @@ the beginning, while the process stood still, where a leader did not answer.
 
 Topics are asked for one by one, by the kernel's client, so that a gateway of a cluster has them as
 a process with a store does. Totals come of a survey of all topics that are led here; where these
-are so many that it takes long, not every point has one (SURVEYED_A_POINT).
+are so many that it takes long, not every point has one (SURVEYED_AT_ONCE).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from gateway.admin.metrics.topic_metrics import SURVEYED_AT_ONCE
 from gateway.admin.shared_room import SharedRoom
 from kernel.common.errors import KernelError
 
@@ -45,9 +46,6 @@ TENANTS_MAX: Final = 200
 
 ASKED_POINTS: Final = POINTS
 """A topic that nobody has looked at for so long is kept no more."""
-
-SURVEYED_A_POINT: Final = 10_000
-"""Topics that a survey goes through for each point: 1 % of a core."""
 
 TENANT_SERIES: Final = ("published", "delivered", "acked", "ready", "leased")
 TOPIC_SERIES: Final = ("published", "done", "ready", "leased")
@@ -133,7 +131,7 @@ class History:
     async def take(self) -> None:
         """Take the point of now."""
         number = self._number
-        every = 1 + self._topics.seen // SURVEYED_A_POINT
+        every = 1 + self._topics.seen // SURVEYED_AT_ONCE
         if number - self._surveyed >= every:
             self._surveyed = number
             await self._topics.look()

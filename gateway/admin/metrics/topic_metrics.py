@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.admin.metrics.tenant_totals import TenantTotals
     from gateway.admin.metrics.topic_families import Family
     from gateway.config.schema import Metrics
-    from kernel.common.ids import QueueId
+    from kernel.common.ids import QueueId, TopicId
     from kernel.common.ports import Clock
     from kernel.store.replicas.replica import Replica
     from kernel.store.topic_figures import TopicFigures
@@ -71,6 +71,9 @@ class TopicMetrics:
         self._surveys = 0
         self.seen = 0
         """Topics that the last survey went through."""
+        self.depths: Mapping[TopicId, tuple[int, int]] = {}
+        """(ready of the group that is furthest behind, leased) as of then, where there are any."""
+        self._surveyed_ms = -(10**9)
         self._detailed = 0
         for each in replicas():
             each.counts.wants_waits = self._wants_waits(each)
@@ -82,9 +85,13 @@ class TopicMetrics:
 
         return wanted
 
-    async def look(self) -> None:
-        """Go through all topics once: at the start, so that counters count from there."""
+    async def look(self, fresh_ms: int = 0) -> None:
+        """Go through all topics once: at the start, so that counters count from there. `fresh_ms`:
+        not if that was done so shortly before.
+        """
         before = self._surveys
+        if fresh_ms and self._clock.monotonic_ms() - self._surveyed_ms < fresh_ms:
+            return
         async with self._lock:
             if self._surveys == before:
                 await self._survey()
@@ -94,12 +101,19 @@ class TopicMetrics:
         replicas = self._replicas()
         found, choosing = self._totals.begin(replicas), self._selection.begin()
         seen = 0
+        depths: dict[TopicId, tuple[int, int]] = {}
         async for part in _slices(replicas):
             seen += len(part)
             for figures in part:
+                if figures.messages:
+                    groups = figures.groups.values()
+                    ready = max((each.ready for each in groups), default=0)
+                    depths[figures.info.id] = ready, sum(each.leased for each in groups)
                 found.add(figures)
                 choosing.add(figures)
         self.seen = seen
+        self.depths = depths
+        self._surveyed_ms = self._clock.monotonic_ms()
         self._totals.end(found)
         self._chosen = self._selection.end(choosing, self._clock.monotonic_ms())
 
@@ -177,6 +191,9 @@ class TopicMetrics:
         finally:
             self._detailed -= 1
 
+
+SURVEYED_AT_ONCE: Final = 10_000
+"""Topics that are surveyed whenever somebody wants to know: 0.1 s of a core."""
 
 SLICE_TOPICS = 16
 """Topics between two looks at the clock."""

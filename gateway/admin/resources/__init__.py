@@ -1,6 +1,7 @@
 """The resources of the API, by subject: each module has the routes of one, and their JSON.
 
 - `topics`, `topic_shapes`: topics and their groups; what is said of them
+- `topic_listing`: which topics a page of them has
 - `declared_shapes`: what adapters declare of topics and groups made by hand
 - `routers`: routers with their routes
 - `messages`: reading and publishing by hand
@@ -11,12 +12,13 @@
 - `sessions`: sessions of clients, ended
 - `users`, `principals`: users, access keys and policies; how they are made and changed
 - `definitions`: all that is defined, as one document
+- `access`: whether somebody may do something
 - `tenants`: which tenant is meant, and which there are
 - `tenant_changes`: one tenant: made, shown, changed, removed
 - `limits`: what may be used, and what is
 - `history`: an hour of figures
 - `events`, `audit`: what happens; who has changed what
 - `metering`: the archive of what was served
-- `node`: the process that is asked
+- `node`, `settings`: the process that is asked, and how it is set up
 - `cluster`: stores and gateways
 """

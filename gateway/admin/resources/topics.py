@@ -1,6 +1,6 @@
 """Topics and their consumer groups over HTTP.
 
-GET    /topics?prefix=&after=&limit=&type=     POST   /topics
+GET    /topics?prefix=&search=&type=&sort=&after=&limit=     POST   /topics
 GET    /topics/TOPIC                           PATCH  /topics/TOPIC
 DELETE /topics/TOPIC?if_unused=&if_empty=      POST   /topics/TOPIC/purge
 GET    /groups?topic=&after=&limit=            POST   /topics/TOPIC/groups
@@ -11,7 +11,6 @@ Each takes ?tenant=NAME (`tenants`).
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import UNSET, Meta, Struct
@@ -19,6 +18,7 @@ from msgspec import UNSET, Meta, Struct
 from gateway.admin.http.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.resources import topic_shapes as shapes
 from gateway.admin.resources.tenants import of_tenant
+from gateway.admin.resources.topic_listing import TopicListing, Wanted
 from kernel.api.client import DeleteGroup, DeleteTopic, PurgeTopic, PutTopic
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 from kernel.common.errors import Code, KernelError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from adapters.base import Adapter
+    from gateway.admin.metrics.topic_metrics import TopicMetrics
     from gateway.admin.resources.declared_shapes import DeclaredShapes
     from gateway.admin.resources.tenants import KnownTenants
     from kernel.api.client import Client
@@ -41,6 +42,8 @@ class TopicPage(Struct, frozen=True):
 
     topics: list[shapes.TopicShown]
     next: str | None
+    total: int
+    """Topics that match, on all pages."""
 
 
 class GroupPage(Struct, frozen=True):
@@ -72,30 +75,35 @@ class TopicRoutes:
         tenants: KnownTenants,
         adapters: Sequence[Adapter],
         declared: DeclaredShapes,
+        topics: TopicMetrics | None = None,
     ) -> None:
+        """`topics`: None where topics are led in other processes."""
         self._client = client
         self._clock = clock
         self._tenants = tenants
         self._adapters = adapters
         self._declared = declared
+        self._listing = TopicListing(client, declared, topics)
 
     # --- Topics -----------------------------------------------------------------------------
 
     async def list_topics(self, request: Request) -> Response:
-        """Topics by name, without those that clients keep to themselves."""
+        """Topics in the order of a column (`sort`: name, queues, groups, ready, leased; `-` before
+        it: the largest first), without those that clients keep to themselves.
+        """
         prefix, after, limit = page_of(request)
-        tenant, wanted = self._tenants.of(request), request.query_params.get("type")
-        found = (
-            (topic.name, topic)
-            for topic in self._client.topics(tenant)
-            if topic.name > after
-            and topic.name.startswith(prefix)
-            and not topic.options.hidden
-            and wanted in {None, self._declared.type_of(topic)}
+        wanted = Wanted(
+            tenant=self._tenants.of(request),
+            prefix=prefix,
+            search=request.query_params.get("search", "").lower(),
+            type=request.query_params.get("type"),
+            sort=request.query_params.get("sort", "name"),
+            after=after,
+            limit=limit,
         )
-        page = heapq.nsmallest(limit + 1, found, key=lambda each: each[0])
-        rows = [await self._row(topic) for _, topic in page[:limit]]
-        return answer(TopicPage(rows, page[limit - 1][0] if len(page) > limit else None))
+        found = await self._listing.find(wanted)
+        rows = [await self._row(topic) for topic in found.topics]
+        return answer(TopicPage(rows, found.next, found.total))
 
     async def create_topic(self, request: Request) -> Response:
         """A new topic; 409 if the name is taken."""

@@ -18,4 +18,4 @@ def gateway(*, settings: SettingsOptions) -> None:
     check_packages()
     from gateway.app import run
 
-    raise typer.Exit(run(loaded.settings))
+    raise typer.Exit(run(loaded.settings, loaded))

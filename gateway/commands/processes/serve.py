@@ -22,7 +22,7 @@ def serve(*, settings: SettingsOptions) -> None:
     check_packages()
     from gateway.app import run
 
-    raise typer.Exit(run(loaded.settings))
+    raise typer.Exit(run(loaded.settings, loaded))
 
 
 def check_packages() -> None:

@@ -156,7 +156,7 @@ async function route() {
   document.title = `${title} · Weir`;
   mine.noted = h("p", { class: "wrong", role: "alert" });
   const heading = h("h1", { tabindex: "-1" }, page.parameter && page.parent ? [h("a", { href: `#/${page.parent}`, class: "up" }, PAGES.find((each) => each.path === page.parent && !each.parameter).label), " / "] : "", title);
-  const content = h("div", { class: "content", "aria-busy": "true" });
+  const content = h("div", { class: "content", "aria-busy": "true" }, h("p", { class: "faint" }, "Asking the server …"));
   const main = h("main", { id: "main" }, header(), heading, mine.noted, content);
   const menu = h("details", { class: "menu", open: matchMedia("(min-width: 60rem)").matches },
     h("summary", {}, h("span", { class: "logo", "aria-hidden": "true" }), "Weir"), navigation(page.parameter ? { parent: page.parent } : page.path));

@@ -48,7 +48,7 @@ async function nodesOf(me) {
     h("dl", { class: "inline" }, open.map(([name, number]) => [h("dt", {}, name), h("dd", {}, `${count(number)} connected`)])))];
   if (me.in_cluster) {
     const cluster = await get("/cluster");
-    rows.push(h("div", { class: "card" }, h("h3", {}, "Cluster"), h("p", {}, `${(cluster.stores || []).length} stores. `, h("a", { href: "#/cluster" }, "Look at the cluster"))));
+    rows.push(h("div", { class: "card" }, h("h3", {}, "Cluster"), h("p", {}, `${cluster.nodes.length} stores. `, h("a", { href: "#/cluster" }, "Look at the cluster"))));
   }
   return { rows, connections: open.reduce((sum, [, number]) => sum + number, 0) };
 }

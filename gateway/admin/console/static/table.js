@@ -9,7 +9,7 @@ export function plainTable(caption, columns, rows, { sort, onsort, empty } = {})
     const inside = column.sort && onsort
       ? h("button", { type: "button", onclick: () => onsort(is && sort[0] !== "-" ? `-${column.sort}` : is || !column.number ? column.sort : `-${column.sort}`) },
         column.label, h("span", { "aria-hidden": "true", class: "arrow" }, is ? (sort[0] === "-" ? "▼" : "▲") : ""))
-      : column.label;
+      : column.label || h("span", { class: "unseen" }, "Actions");
     const order = is ? (sort[0] === "-" ? "descending" : "ascending") : undefined;
     return h("th", { scope: "col", class: column.number && "number", "aria-sort": order }, inside);
   });

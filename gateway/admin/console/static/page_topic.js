@@ -1,0 +1,141 @@
+// One topic: the last hour, its groups with their lag, its messages, and what can be done with it.
+
+import { description, get, path } from "./api.js";
+import { h, replace } from "./dom.js";
+import { bytes, count, millis, moment, text, words } from "./format.js";
+import { actionButton } from "./forms.js";
+import { charts } from "./page_overview.js";
+import { plainTable } from "./table.js";
+
+const RATES = [["published", "published", "one"], ["done", "done with", "three"]];
+const DEPTH = [["ready", "ready", "one"], ["leased", "in flight", "two"]];
+
+// What has a button of its own, with words of its own. Every other operation below a topic, or a
+// group of it, that the API tells of gets a button too.
+const KNOWN = {
+  "/topics/{topic}/messages": { button: "Send a message", title: "Send a message", label: "Send", told: (sent) => h("p", {}, sent.queue === null ? "Sent." : `Stored at offset ${sent.offset} of queue ${sent.queue}.`) },
+  "/topics/{topic}/purge": { button: "Purge", danger: true, label: "Purge", told: (done) => h("p", {}, `${count(done.messages)} messages dropped.`) },
+  "/topics/{topic}/groups": { button: "New group", title: "New group", label: "Create", quiet: true },
+  "/topics/{topic}/moves": { button: "Move or redrive", label: "Begin", quiet: true },
+};
+const FOR_PROGRAMS = new Set(["/topics/{topic}/groups/{group}/receive", "/topics/{topic}/groups/{group}/settle"]);
+
+const said = (answer) => answer && h("pre", {}, JSON.stringify(answer, null, 1));
+
+async function actionsBelow(prefix, names, query, given, done) {
+  const { paths } = await description();
+  const found = Object.keys(paths).filter((each) => each.startsWith(prefix) && paths[each].post && !FOR_PROGRAMS.has(each) &&
+    [...each.matchAll(/\{(\w+)\}/g)].every(([, name]) => name in names));
+  return Promise.all(found.map((template) => actionButton({
+    method: "POST", template, names, query, given, done, told: said, quiet: true,
+    button: words(template.split("/").at(-1)), title: words(template.split("/").at(-1)), ...KNOWN[template],
+  })));
+}
+
+function groupsOf(topic, actions) {
+  return plainTable("Groups", [
+    { label: "Group", cell: (row) => row.name },
+    { label: "Lag", number: true, cell: (row) => count(row.ready + row.leased + row.delayed) },
+    { label: "Ready", number: true, cell: (row) => count(row.ready) },
+    { label: "In flight", number: true, cell: (row) => count(row.leased) },
+    { label: "Delayed", number: true, cell: (row) => count(row.delayed) },
+    { label: "Oldest", number: true, cell: (row) => millis(row.oldest_age_ms) },
+    { label: "Consumers", number: true, cell: (row) => count(row.consumers) },
+    { label: "Expired", number: true, cell: (row) => count(row.expired) },
+    { label: "", cell: (row) => actions.get(row.name) },
+  ], topic.groups, { empty: "No group consumes from it yet." });
+}
+
+const facts = (rows) => h("dl", { class: "facts" }, rows.filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, text(value))]));
+
+// What clients of each protocol read in a message: the message contract (docs/design/model.md).
+const VIEWS = {
+  amqp: (each) => [["routing key, exchange", "as published, else the default exchange"], ["message_id", each.message_id], ["delivery_mode", 2], ["priority", each.priority], ["expiration", each.ttl_ms || undefined], ["headers", each.attributes]],
+  sqs: (each) => [["MessageId", each.uid], ["MessageGroupId", each.ordering_key], ["MessageDeduplicationId", each.deduplication_id], ["SentTimestamp", each.published_ms], ["MessageAttributes", each.attributes]],
+  mqtt: (each) => [["payload", `${each.size_bytes} bytes with properties`], ["message expiry", each.ttl_ms ? Math.round(each.ttl_ms / 1000) : undefined], ["user properties", each.attributes]],
+  rocketmq: (each) => [["messageId", each.message_id || each.uid], ["tag", each.tag], ["keys", each.keys], ["messageGroup", each.ordering_key], ["bornTimestamp", each.published_ms], ["properties", each.attributes]],
+};
+
+function messageOf(each, protocols) {
+  const body = each.body ?? each.body_base64 ?? "";
+  return h("details", { class: "message" },
+    h("summary", {}, h("span", { class: "mono" }, `${each.queue}:${each.offset}`), "  ", moment(each.published_ms), "  ", h("span", { class: "faint" }, `${bytes(each.size_bytes)}, by ${each.writer}`), "  ", body.slice(0, 80)),
+    h("pre", { tabindex: "0", "aria-label": "Body" }, each.body === undefined ? `Base64, it is not text:\n${body}` : body),
+    facts([["id", each.uid], ["attributes", each.attributes], ["ordering key", each.ordering_key], ["priority", each.priority || undefined], ["delay", each.delay_ms ? millis(each.delay_ms) : undefined], ["dead letters", each.dead_letters]]),
+    h("div", { class: "views" }, protocols.filter((name) => VIEWS[name]).map((name) => h("section", {}, h("h3", {}, `As ${name} has it`), facts(VIEWS[name](each))))));
+}
+
+function peeking(topic, tenant, protocols) {
+  const list = h("div", { class: "sheet" });
+  const note = h("p", { class: "note", role: "status" });
+  const queue = h("select", { "aria-label": "Queue" }, h("option", { value: "" }, "all queues"), topic.queues.map((each) => h("option", { value: each.number }, `queue ${each.number}`)));
+  const offset = h("input", { type: "number", min: 0, placeholder: "from offset", "aria-label": "From offset" });
+  let next = null;
+  const look = async (on) => {
+    try {
+      const where = on
+        ? { [queue.value ? "queue" : "from_queue"]: next[0], offset: next[1] }
+        : { queue: queue.value, offset: offset.value };
+      const found = await get(path`/topics/${topic.name}/messages`, { tenant, limit: 20, ...where });
+      if (!on) list.replaceChildren();
+      list.append(...found.messages.map((each) => messageOf(each, protocols)));
+      next = found.next;
+      more.hidden = !next;
+      replace(note, list.childElementCount ? "Nothing is leased or counted by looking." : "No message is stored there.");
+    } catch (error) {
+      replace(note, error.message);
+    }
+  };
+  const more = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => look(true) }, "More");
+  return h("section", {}, h("h2", {}, "Messages"),
+    h("div", { class: "tools" }, queue, offset, h("button", { type: "button", onclick: () => look(false) }, "Peek")), list, note, more);
+}
+
+export default {
+  async show(page) {
+    const { tenant, params: { name } } = page;
+    const names = { topic: name };
+    const query = { tenant };
+    const where = path`/topics/${name}`;
+    const top = h("div");
+    let groupActions = new Map();
+    let known = null;
+    async function refresh() {
+      const topic = await get(where, query);
+      const history = await get("/history", { tenant, topic: name });
+      const now = topic.groups.map((each) => each.name).join("\n");
+      if (known !== now) {
+        known = now;
+        groupActions = new Map(await Promise.all(topic.groups.map(async (group) => [group.name, h("div", { class: "actions" },
+          await actionsBelow("/topics/{topic}/groups/{group}/", { topic: name, group: group.name }, query, {}, refresh),
+          await actionButton({ method: "PATCH", template: "/topics/{topic}/groups/{group}", names: { topic: name, group: group.name }, query, given: group.options, button: "Change", title: `Change ${group.name}`, label: "Change", quiet: true, done: refresh }),
+          await actionButton({ method: "DELETE", template: "/topics/{topic}/groups/{group}", names: { topic: name, group: group.name }, query, button: "Delete", title: `Delete the group ${group.name}?`, label: "Delete", danger: true, done: refresh }))])));
+      }
+      const focused = top.contains(document.activeElement) && document.activeElement.closest(".actions");
+      if (!focused) {
+        replace(top,
+          charts(history, DEPTH, RATES),
+          h("h2", {}, "Groups"), groupsOf(topic, groupActions));
+      }
+      return topic;
+    }
+    const topic = await refresh();
+    page.every(5000, refresh);
+    const protocols = page.me.administers_node ? Object.keys((await get("/node")).connections) : Object.keys(VIEWS);
+    const shown = Object.entries(topic.options).map(([key, value]) => [words(key), value]);
+    const actions = h("div", { class: "actions" },
+      await actionsBelow("/topics/{topic}/", names, query, {}, refresh),
+      await actionButton({ method: "PATCH", template: "/topics/{topic}", names, query, button: "Change", title: "Change settings", label: "Change", quiet: true, given: topic.options }),
+      await actionButton({ method: "DELETE", template: "/topics/{topic}", names, query, button: "Delete", title: `Delete ${name}?`, about: "The topic and all its messages go, in every group and for every protocol.", label: "Delete", danger: true, done: () => { location.hash = "#/topics"; } }));
+    return h("div", {},
+      h("p", { class: "faint" }, `${topic.type}, ${topic.options.durable ? "durable" : "transient"}, ${topic.queues.length} ${topic.queues.length === 1 ? "queue" : "queues"}`,
+        topic.unspelled_by.length ? `; cannot be named by ${topic.unspelled_by.join(", ")}` : ""),
+      actions, top, peeking(topic, tenant, protocols),
+      h("section", {}, h("h2", {}, "Queues"), plainTable("Queues", [
+        { label: "Queue", cell: (row) => row.number }, { label: "Raft group", number: true, cell: (row) => row.raft_group },
+        { label: "First offset", number: true, cell: (row) => count(row.first_offset) }, { label: "Next offset", number: true, cell: (row) => count(row.next_offset) },
+        { label: "Kept", number: true, cell: (row) => count(row.next_offset - row.first_offset) }], topic.queues)),
+      h("section", {}, h("h2", {}, "Settings"), facts(shown)));
+  },
+};
+

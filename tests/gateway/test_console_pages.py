@@ -1,0 +1,334 @@
+"""The console in a real browser: each page and action, the keyboard, dark and light, 400 px, axe.
+
+Takes Debian's `chromium`; skipped where there is none. WEIR_SCREENSHOTS=DIR keeps pictures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.gateway.serving import Process, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+if CHROMIUM is None:
+    pytest.skip(
+        "no chromium here (Debian: apt-get install chromium): the console's pages are not tested",
+        allow_module_level=True,
+    )
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed here")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe here")
+
+pytestmark = pytest.mark.filterwarnings("default::ResourceWarning")
+
+NASTY = "<img src=x onerror=window.pwned=1>"
+WAIT_MS = 10_000
+
+PAGES = {
+    "overview": "Alarms",
+    "topics": "orders",
+    "topics/orders": "Groups",
+    "routers": "door",
+    "routers/door": "Routes",
+    "connections": NASTY,
+    "users": "Access keys",
+    "policies": "built in",
+    "may": "May the user",
+    "tenants": "Used of limits",
+    "cluster": "Feature levels",
+    "bill": "Rows counted",
+    "settings": "node.admin.port",
+    "events": "newest first",
+}
+"""By address: what is there once it is shown."""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    folder = tmp_path_factory.mktemp("pages")
+    config = folder / "weir.yaml"
+    config.write_text("tenants:\n  acme: {}\n")
+    with serving(folder / "data", config=config) as process:
+        made = [
+            ("POST", "/topics", {"name": "orders", "type": "work"}),
+            ("POST", "/topics", {"name": NASTY}),
+            ("POST", "/topics/orders/messages", {"body": NASTY, "attributes": {NASTY: NASTY}}),
+            ("POST", "/topics/orders/messages", {"body": '{"drink": "espresso"}'}),
+            ("POST", "/routers", {"name": "door"}),
+            ("POST", "/routers/door/routes", {"topic": "orders", "key": NASTY}),
+            ("PUT", "/policies/readers", {"rules": ["allow consume topic:orders"]}),
+            ("POST", "/users", {"name": "ann", "password": "a good one", "policies": ["readers"]}),
+            ("POST", "/keys", {"user": "ann"}),
+            ("POST", "/topics?tenant=acme", {"name": "theirs"}),
+            (
+                "POST",
+                "/users?tenant=acme",
+                {"name": "alice", "password": "alice's", "policies": ["administrator"]},
+            ),
+        ]
+        for method, path, body in made:
+            assert process.api(method, path, body).status == 201, path
+        assert process.api("PATCH", "/limits/tenant/acme", {"topics": 100}).status == 200
+        yield process
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        # Without its own sandbox: tests run as root, too, and it is shown nothing but our pages.
+        browser = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-extensions"]
+        )
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def window(chromium: Any, node: Process, **options: Any) -> Iterator[Any]:
+    """A page of a browser without cookies; whatever goes wrong in it fails the test."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 800}, **options)
+    page = context.new_page()
+    page.set_default_timeout(WAIT_MS)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "request", lambda asked: asked.url.startswith(node.admin_url) or wrong.append(asked.url)
+    )
+    page.on(
+        "console",
+        lambda said: (
+            wrong.append(said.text)
+            if said.type == "error" and "the server responded with a status" not in said.text
+            else None
+        ),
+    )
+    yield page
+    assert page.evaluate("window.pwned") is None
+    context.close()
+    assert wrong == []
+
+
+def code_of(node: Process) -> str:
+    found = node.api("POST", "/console/codes", {}).json["code"]
+    assert isinstance(found, str)
+    return found
+
+
+def go(page: Any, node: Process, path: str, shown: str) -> None:
+    page.goto(f"{node.admin_url}/#/{path}")
+    page.wait_for_selector(".content:not([aria-busy])")
+    page.get_by_text(shown).first.wait_for()
+
+
+def sign_in(page: Any, node: Process) -> None:
+    page.goto(f"{node.admin_url}/#code={code_of(node)}")
+    page.get_by_role("heading", name="Overview").wait_for()
+    assert "code" not in page.url
+
+
+def checked(page: Any, what: str) -> None:
+    """No violation that axe knows of."""
+    found = axe.Axe().run(page)
+    told = [
+        (each["id"], [node["html"][:200] for node in each["nodes"][:2]])
+        for each in found.response["violations"]
+    ]
+    assert told == [], what
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_page_is_shown_wide_and_narrow_and_axe_finds_nothing(
+    chromium: Any, node: Process, scheme: str
+) -> None:
+    kept = os.environ.get("WEIR_SCREENSHOTS")
+    amqp = node.amqp()
+    amqp.close()
+    with window(chromium, node, color_scheme=scheme) as page, _nasty_client(node):
+        page.goto(node.admin_url)
+        page.get_by_role("heading", name="With a login").wait_for()
+        checked(page, "sign in")
+        sign_in(page, node)
+        for path, shown in PAGES.items():
+            page.set_viewport_size({"width": 1280, "height": 800})
+            go(page, node, path, shown)
+            checked(page, path)
+            if kept:
+                name = path.replace("/", "-")
+                page.screenshot(path=str(Path(kept) / f"console-{name}-{scheme}.png"))
+            page.set_viewport_size({"width": 400, "height": 800})
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 400, (path, wide)
+            if scheme == "light":
+                checked(page, f"{path}, narrow")
+
+
+@contextlib.contextmanager
+def _nasty_client(node: Process) -> Iterator[None]:
+    """A connection whose client calls itself something that would be markup."""
+    import pika
+
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1",
+        node.listeners["amqp.tcp"],
+        client_properties={"connection_name": NASTY, "product": NASTY},
+    )
+    connection = pika.BlockingConnection(parameters)
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+def test_topics_are_made_searched_filled_looked_at_and_deleted(
+    chromium: Any, node: Process
+) -> None:
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        go(page, node, "topics", "orders")
+        page.get_by_role("button", name="New topic").click()
+        page.get_by_label("name", exact=True).fill("fresh/made")
+        page.get_by_label("type", exact=True).fill("work")
+        page.get_by_role("button", name="Create").click()
+        page.get_by_role("dialog").wait_for(state="detached")
+        page.get_by_role("searchbox").fill("FRESH")
+        page.get_by_text("1 in all").wait_for()
+        page.get_by_role("link", name="fresh/made").click()
+        page.get_by_role("button", name="Send a message").click()
+        page.get_by_label("body", exact=True).fill(NASTY)
+        page.get_by_label("attributes").fill("no json")
+        page.get_by_role("button", name="Send", exact=True).click()
+        page.get_by_text("this is no JSON").wait_for()
+        page.get_by_label("attributes").fill('{"shop": "north"}')
+        page.get_by_role("button", name="Send", exact=True).click()
+        page.get_by_text("Stored at offset 0").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Peek").click()
+        page.locator("details.message summary").click()
+        page.get_by_text("As sqs has it").wait_for()
+        assert page.locator("details.message pre").text_content() == NASTY
+        page.get_by_role("button", name="Purge").click()
+        page.get_by_role("dialog").get_by_role("button", name="Purge").click()
+        page.get_by_text("1 messages dropped").wait_for()
+        page.keyboard.press("Escape")
+        page.locator(".content > div > .actions").get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        page.get_by_role("heading", name="Topics and queues").wait_for()
+        assert node.api("GET", "/topics/fresh%2Fmade").status == 404
+        page.get_by_role("button", name="Ready").click()
+        page.locator("th[aria-sort=descending]").wait_for()
+        assert page.locator("tbody th").first.text_content() == "orders"
+
+
+def test_users_and_policies_are_made_and_asked_about(chromium: Any, node: Process) -> None:
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        go(page, node, "policies", "readers")
+        page.get_by_role("button", name="New policy").click()
+        page.get_by_label("Name", exact=True).fill("writers")
+        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("textbox", name="rules").fill(
+            "allow publish topic:orders\ndeny publish topic:secret"
+        )
+        page.get_by_role("button", name="Create").click()
+        page.get_by_text("deny publish topic:secret").wait_for()
+        go(page, node, "users", "ann")
+        page.get_by_role("button", name="New user").click()
+        page.get_by_label("name", exact=True).fill("will")
+        page.get_by_label("password").fill("a good one")
+        page.get_by_label("policies").fill("writers")
+        page.get_by_role("button", name="Create").click()
+        page.locator("tbody th", has_text="will").wait_for()
+        page.locator("tr", has_text="will").get_by_role("button", name="New key").click()
+        page.get_by_role("button", name="Make it").click()
+        page.get_by_text("secret", exact=True).wait_for()
+        page.keyboard.press("Escape")
+        go(page, node, "may", "May the user")
+        page.get_by_label("May the user").fill("will")
+        page.get_by_label("of the name").fill("orders")
+        page.get_by_role("button", name="Ask").click()
+        page.get_by_text("allow publish topic:orders").wait_for()
+        assert page.locator(".verdict strong").text_content() == "Yes: "
+        page.get_by_label("of the name").fill("secret")
+        page.get_by_role("button", name="Ask").click()
+        page.get_by_text("a deny beats every allow").wait_for()
+
+
+def test_connections_are_closed(chromium: Any, node: Process) -> None:
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        with contextlib.suppress(Exception), _nasty_client(node):
+            go(page, node, "connections", NASTY)
+            page.locator("tbody th a").first.click()
+            page.get_by_role("button", name="Close", exact=True).click()
+            page.get_by_role("dialog").get_by_role("button", name="Close").click()
+            page.get_by_text("Nobody is connected").wait_for()
+        page.get_by_text("Nobody is connected").wait_for()
+
+
+def test_a_tenants_administrator_signs_in_by_a_form_and_sees_that_tenant_only(
+    chromium: Any, node: Process
+) -> None:
+    with window(chromium, node) as page:
+        page.goto(node.admin_url)
+        page.get_by_label("Login").fill("acme:alice")
+        page.get_by_label("Password").fill("wrong")
+        page.get_by_label("Password").press("Enter")
+        page.get_by_text("login refused").wait_for()
+        page.get_by_label("Password").fill("alice's")
+        page.get_by_label("Password").press("Enter")
+        page.get_by_role("heading", name="Overview").wait_for()
+        go(page, node, "topics", "theirs")
+        assert page.get_by_text("1 in all").count() == 1
+        assert page.get_by_role("navigation").get_by_role("link", name="Settings").count() == 0
+        for path in ("connections", "users", "policies", "tenants", "routers", "topics/theirs"):
+            page.goto(f"{node.admin_url}/#/{path}")
+            page.wait_for_selector(".content:not([aria-busy])")
+            assert page.locator("main > .wrong").text_content() == "", path
+        body = {"policies": ["full"]}
+        assert node.api("PATCH", "/users/alice?tenant=acme", body).status == 200
+        page.goto(f"{node.admin_url}/#/topics")
+        page.get_by_text("you are signed out: sign in again").wait_for()
+
+
+def test_the_keyboard_is_enough(chromium: Any, node: Process) -> None:
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        page.keyboard.press("g")
+        page.keyboard.press("t")
+        page.get_by_role("heading", name="Topics and queues").wait_for()
+        page.get_by_text("in all").wait_for()
+        page.keyboard.press("/")
+        page.keyboard.type("order")
+        page.get_by_text("1 in all").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name="orders").focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="orders").wait_for()
+        page.get_by_role("button", name="Peek").wait_for()
+        page.get_by_role("button", name="Purge").focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("dialog").wait_for()
+        assert page.evaluate("document.activeElement.closest('dialog') !== null")
+        page.keyboard.press("Escape")
+        page.get_by_role("dialog").wait_for(state="detached")
+        assert page.evaluate("document.activeElement.textContent") == "Purge"
+        page.keyboard.press("?")
+        page.get_by_role("heading", name="Keys").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Dark or light").click()
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        page.reload()
+        page.get_by_role("button", name="Sign out").wait_for()
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_role("heading", name="With a login").wait_for()
+        page.reload()
+        page.get_by_role("heading", name="With a login").wait_for()
