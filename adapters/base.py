@@ -21,7 +21,7 @@ from auth.principal import DEFAULT_TENANT, Principal
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from auth.policies.policy_decisions import PolicyBook
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from .listener_figures import ListenerFigures
     from .memory import GatewayMemory
     from .moving import ConsumersByKey
+
+    Application = Callable[..., Awaitable[None]]
+    """An ASGI application: called with scope, receive, send."""
 
 
 KERNEL_ORIGIN: Final = 0
@@ -483,6 +486,9 @@ class Declaration:
     topic_types: Callable[[], TopicTypes] | None = None
     """The types of streams that its clients know; imports what that takes. A word that several
     adapters know is told to all of them."""
+    management: Callable[[Services, Adapter], Application] | None = None
+    """The HTTP API that operators of its protocol have tools for (`node.management`), served beside
+    the adapter of this process; None: there is none."""
     predeclared: Callable[[], Mapping[str, RouterOptions]] | None = None
     """Routers with reserved names that it makes when they are first used, by name; None: none."""
     definitions: Callable[[bytes, Mapping[str, str]], Foreign | None] | None = None

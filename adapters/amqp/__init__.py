@@ -7,6 +7,7 @@ From the wire inwards:
 - `channel/`: one channel: publishing, consuming, confirms, transactions
 - `topology/`: exchanges, queues and bindings
 - `importing/`: RabbitMQ's definitions.json as definitions of ours
+- `management/`: RabbitMQ's management API
 - `messages/`: a stored message as AMQP sees it
 - `codec/`: methods, tables, properties and frames as bytes
 

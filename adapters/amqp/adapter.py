@@ -11,29 +11,37 @@ from adapters.base import WEIR, Declaration, TenantWord, Trial
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from adapters.base import Adapter, Services
+    from adapters.amqp.handshake import AmqpSettings
+    from adapters.base import Adapter, Application, Services
     from adapters.definitions import Foreign
     from kernel.api.model import RouterOptions
     from kernel.api.origins import OriginReader
 
 
-def make(services: Services) -> Adapter:
-    """The adapter, from its entry in protocols.yaml."""
+def _settings(services: Services) -> AmqpSettings:
     import msgspec
 
     from adapters.amqp.handshake import AmqpSettings
-    from adapters.amqp.server import AmqpAdapter
 
     values = services.settings.values()
     settings = msgspec.convert(
-        {
-            **values,
-            "version": values["version"] or services.version,
-        },
-        AmqpSettings,
+        {**values, "version": values["version"] or services.version}, AmqpSettings
     )
     # Not converted, which would copy the names of now.
-    settings = replace(settings, virtual_hosts=services.tenant_names)
+    return replace(settings, virtual_hosts=services.tenant_names)
+
+
+def management(services: Services, adapter: Adapter) -> Application:
+    """RabbitMQ's management API."""
+    from adapters.amqp.management.application import Management
+
+    return Management(services, adapter, _settings(services))
+
+
+def make(services: Services) -> Adapter:
+    """The adapter, from its entry in protocols.yaml."""
+    from adapters.amqp.server import AmqpAdapter
+
     return AmqpAdapter(
         services.client,
         services.client.origins,
@@ -41,7 +49,7 @@ def make(services: Services) -> Adapter:
         services.listeners(),
         clock=services.clock,
         random=services.random,
-        settings=settings,
+        settings=_settings(services),
         meter=services.meter,
         memory=services.memory,
         quotas=services.quotas,
@@ -83,4 +91,5 @@ AMQP: Final = Declaration(
     tells_address_only_to_move=True,
     predeclared=predeclared,
     definitions=definitions,
+    management=management,
 )

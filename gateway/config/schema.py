@@ -220,6 +220,7 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     io_uring: bool
     workers: Annotated[int, Meta(ge=1, le=WORKERS_MAX)]
     admin: Listener
+    management: Listener
     store: Listener
     mesh: Listener
     tls: Tls
@@ -312,6 +313,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             }
         if self.node.admin.enabled:
             found["node", "admin"] = self.node.admin
+        if self.node.management.enabled and self.node.role != "store":
+            found["node", "management"] = self.node.management
         if self.node.role == "store":
             found["node", "store"] = self.node.store
         if self.node.role == "gateway":

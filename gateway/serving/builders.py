@@ -50,24 +50,26 @@ class Builder:
 
     def build(self, declared: Declaration, protocol: Protocol) -> Adapter:
         """The adapter of an entry of protocols.yaml."""
+        return declared.make(self.services(declared, protocol))
+
+    def services(self, declared: Declaration, protocol: Protocol) -> Services:
+        """What an adapter, or what is served beside it, is made of."""
         metering = self.metering
-        return declared.make(
-            Services(
-                settings=protocol,
-                client=self.client,
-                users=self.identity,
-                clock=self.clock,
-                random=self.random,
-                memory=self.memory,
-                quotas=self.quotas,
-                tenant_names=self.tenants.names_in(declared.name),
-                tenants_named=self.tenants.owners_in(declared.name),
-                meter=None if metering is None else metering.traffic(declared),
-                version=gateway.__version__,
-                listeners=lambda: self._addresses(declared.name, protocol),
-                certificate=lambda: self.tls().pair,
-                client_authority=self.client_authority,
-            )
+        return Services(
+            settings=protocol,
+            client=self.client,
+            users=self.identity,
+            clock=self.clock,
+            random=self.random,
+            memory=self.memory,
+            quotas=self.quotas,
+            tenant_names=self.tenants.names_in(declared.name),
+            tenants_named=self.tenants.owners_in(declared.name),
+            meter=None if metering is None else metering.traffic(declared),
+            version=gateway.__version__,
+            listeners=lambda: self._addresses(declared.name, protocol),
+            certificate=lambda: self.tls().pair,
+            client_authority=self.client_authority,
         )
 
     def _addresses(self, key: str, protocol: Protocol) -> list[ListenerAddress]:

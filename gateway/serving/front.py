@@ -99,6 +99,8 @@ class Front:
         self._identity = Identity(self._keys.unseal, development_principals(self._reachable), clock)
         self._principals = Principals(client, self._identity.store, self._keys, clock, random)
         self.adapters: list[Adapter] = []
+        self.management: ASGIApp | None = None
+        """That of `node.management`; None: it is off, or no adapter that is served has one."""
         self._watch: RightsWatch | None = None
         self._disconnects = Disconnects(self.adapters, random)
         self.tls_failures = TlsFailures(_log, clock)
@@ -153,7 +155,11 @@ class Front:
             if protocol.open_listeners():
                 declared = self._declared[name]
                 register_readers(self._client.origins, {name: declared})
-                self.adapters.append(builder.build(declared, protocol))
+                adapter = builder.build(declared, protocol)
+                self.adapters.append(adapter)
+                if declared.management is not None and self._settings.node.management.enabled:
+                    services = builder.services(declared, protocol)
+                    self.management = declared.management(services, adapter)
         self._disconnects.follow(self._client)
         # Before anyone is let in: from now on no change is missed.
         self._watch = RightsWatch(self._identity.store, self.adapters, asyncio.get_running_loop())

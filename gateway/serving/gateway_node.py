@@ -194,6 +194,7 @@ class GatewayNode(ServingNode):
             token, health, self._metering, cluster_admin, name=self._name, history=history
         )
         self._history = tasks.create_task(history.run())
+        await self._serve_management(front.management, tasks)
         self._make_alarms(self._checks)
         self._begin_looking()
         self._ready = True

@@ -163,6 +163,7 @@ class Node(ServingNode):
         )
         self._history = tasks.create_task(history.run())
         await self._serve_admin(app, tasks)
+        await self._serve_management(front.management, tasks)
 
     async def _stop(self) -> None:
         self._ready = False

@@ -26,6 +26,7 @@ from gateway.access.certificates import (
 from gateway.access.live_certificates import LiveCertificates
 from gateway.access.tls_failures import TlsFailures
 from gateway.admin.address import write_address
+from gateway.admin.http.guard import CalledHere
 from gateway.admin.http.server import AdminServer
 from gateway.config.cluster_settings import open_security
 from gateway.process.garbage import Garbage
@@ -64,6 +65,7 @@ class ServingNode(ABC):
         self._lock: DataLock | None = None
         self._ring: WriteRing | None = None
         self._admin: AdminServer | None = None
+        self._management: AdminServer | None = None
         self._metering: NodeMetering | None = None
         self._garbage: Garbage | None = None
         self._alarms: AlarmLog | None = None
@@ -99,6 +101,20 @@ class ServingNode(ABC):
         self._admin = AdminServer(self._settings.node.admin, app, tls)
         await self._admin.start(tasks)
         write_address(self._data, self._admin.url)
+
+    async def _serve_management(self, app: ASGIApp | None, tasks: asyncio.TaskGroup) -> None:
+        """Serve the management API of a protocol's own tools, if there is one."""
+        listener = self._settings.node.management
+        if app is None:
+            return
+        tls = None
+        if listener.tls:
+            live = certificate_of_listeners(self._certificates, self._settings, self._clock)
+            tls = live.keep(server_context(live.files))
+        server = AdminServer(listener, CalledHere(app, listener), tls, "node.management")
+        await server.start(tasks)
+        self._management = server
+        self._log.info("management API", url=server.url)
 
     def _admin_context(self) -> SSLContext | None:
         """None: it speaks plain HTTP. Raises AuthError, OSError."""
@@ -146,8 +162,9 @@ class ServingNode(ABC):
             self._garbage.stop()
 
     async def _stop_admin(self) -> None:
-        if self._admin is not None:
-            await self._admin.stop()
+        for server in (self._management, self._admin):
+            if server is not None:
+                await server.stop()
 
     async def _stop_metering(self) -> None:
         if self._metering is not None:

@@ -59,6 +59,26 @@ def cookie_name(request: Request) -> str:
     return f"weir_{server[1]}"
 
 
+class CalledHere:
+    """ASGI middleware of a listener on loopback, where everybody knows a login: a page in
+    somebody's browser cannot ask by a name that it has pointed here.
+    """
+
+    def __init__(self, app: ASGIApp, listener: Listener) -> None:
+        self._app = app
+        self._names = _names_of(listener)
+        self._is_asked = is_loopback(listener.host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what is refused, hand on the rest."""
+        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1")
+        if self._is_asked and scope["type"] == "http" and not _is_ours(self._names, host):
+            answer = error_answer(400, "wrong_host", f"this server is not called {host!r}")
+            await answer(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
 class Guard:
     """ASGI middleware."""
 
@@ -77,9 +97,7 @@ class Guard:
         caller may administer anything.
         """
         self._app = app
-        self._names = {"localhost", listener.host.lower()}
-        if listener.advertised is not None:
-            self._names.add(_host_of(listener.advertised.lower()))
+        self._names = _names_of(listener)
         is_here = is_loopback(listener.host) and listener.advertised is None
         self._open = OPEN_PATHS | ({METRICS_PATH} if is_here else set())
         self._token = token
@@ -95,7 +113,7 @@ class Guard:
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         request = Request(scope)
         host = request.headers.get("host", "")
-        if not self._is_ours(host):
+        if not _is_ours(self._names, host):
             answer = error_answer(400, "wrong_host", f"this server is not called {host!r}")
             await answer(scope, receive, send)
             return
@@ -115,16 +133,6 @@ class Guard:
             # Only the end of the process cuts a request short.
             stopping = error_answer(503, "stopping", "the server is stopping", retryable=True)
             await stopping(scope, receive, send)
-
-    def _is_ours(self, host: str) -> bool:
-        name = _host_of(host.lower())
-        if name in self._names:
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
 
     async def _caller(self, request: Request) -> Caller:
         """Who it is. Raises AuthError."""
@@ -185,6 +193,25 @@ class Guard:
                 # No user is called so; the password may have such bytes.
                 pass
         return name, password
+
+
+def _names_of(listener: Listener) -> frozenset[str]:
+    """What a listener is called."""
+    names = {"localhost", listener.host.lower()}
+    if listener.advertised is not None:
+        names.add(_host_of(listener.advertised.lower()))
+    return frozenset(names)
+
+
+def _is_ours(names: frozenset[str], host: str) -> bool:
+    name = _host_of(host.lower())
+    if name in names:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_of(header: str) -> str:

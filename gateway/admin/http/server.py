@@ -137,9 +137,16 @@ class Exchange:
 class AdminServer:
     """Serves the admin side's application on one address."""
 
-    def __init__(self, listener: Listener, app: ASGIApp, tls: SSLContext | None = None) -> None:
-        """`tls`: None: it speaks plain HTTP."""
+    def __init__(
+        self,
+        listener: Listener,
+        app: ASGIApp,
+        tls: SSLContext | None = None,
+        setting: str = "node.admin",
+    ) -> None:
+        """`tls`: None: it speaks plain HTTP; `setting`: the listener's own."""
         self._listener = listener
+        self._setting = setting
         self._scheme = "http" if tls is None else "https"
         self._server = QuietServer(
             uvicorn.Config(
@@ -164,9 +171,11 @@ class AdminServer:
         while not self._server.started:
             if self._task.done():
                 host, port = self._listener.host, self._listener.port
+                what = self._setting.removeprefix("node.")
                 raise OSError(
-                    f"the admin address {host}:{port} cannot be bound. Stop the other program, or "
-                    "choose another port: --set node.admin.port=PORT"
+                    f"the {what} address {host}:{port} cannot be bound. "
+                    "Stop the other program, or choose another port: "
+                    f"--set {self._setting}.port=PORT"
                 )
             await asyncio.sleep(START_CHECK_S)
 

@@ -1,0 +1,130 @@
+"""Which handler a path of the management API has. Segments that begin with `:` are names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from adapters.amqp.management import exchanges, open_connections, overview, queues
+from adapters.amqp.management.requests import Refused, bad_request, not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from adapters.amqp.management.requests import Answer, Asked
+
+    Handler = Callable[[Asked], Awaitable[Answer]]
+
+_BOUND: Final = "/bindings/:vhost/e/:source/:kind/:target"
+
+ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
+    ("GET", "/whoami"): overview.whoami,
+    ("GET", "/overview"): overview.overview,
+    ("GET", "/cluster-name"): overview.cluster_name,
+    ("GET", "/nodes"): overview.list_nodes,
+    ("GET", "/nodes/:name"): overview.show_node,
+    ("GET", "/extensions"): overview.nothing,
+    ("GET", "/policies"): overview.nothing,
+    ("GET", "/policies/:vhost"): overview.nothing,
+    ("GET", "/parameters"): overview.nothing,
+    ("GET", "/vhosts"): overview.list_virtual_hosts,
+    ("GET", "/vhosts/:vhost"): overview.show_virtual_host,
+    ("GET", "/aliveness-test/:vhost"): overview.aliveness,
+    ("GET", "/healthchecks/node"): overview.alarms,
+    ("GET", "/health/checks/alarms"): overview.alarms,
+    ("GET", "/health/checks/local-alarms"): overview.alarms,
+    ("GET", "/health/checks/virtual-hosts"): overview.well,
+    ("GET", "/health/checks/port-listener/:port"): overview.port_listener,
+    ("GET", "/health/checks/protocol-listener/:protocol"): overview.protocol_listener,
+    ("GET", "/queues"): queues.list_queues,
+    ("GET", "/queues/:vhost"): queues.list_queues,
+    ("GET", "/queues/:vhost/:name"): queues.show_queue,
+    ("PUT", "/queues/:vhost/:name"): queues.declare_queue,
+    ("DELETE", "/queues/:vhost/:name"): queues.delete_queue,
+    ("DELETE", "/queues/:vhost/:name/contents"): queues.purge_queue,
+    ("GET", "/queues/:vhost/:name/bindings"): exchanges.list_of_queue,
+    ("GET", "/exchanges"): exchanges.list_exchanges,
+    ("GET", "/exchanges/:vhost"): exchanges.list_exchanges,
+    ("GET", "/exchanges/:vhost/:name"): exchanges.show_exchange,
+    ("PUT", "/exchanges/:vhost/:name"): exchanges.declare_exchange,
+    ("DELETE", "/exchanges/:vhost/:name"): exchanges.delete_exchange,
+    ("GET", "/exchanges/:vhost/:name/bindings/source"): exchanges.list_of_source,
+    ("GET", "/exchanges/:vhost/:name/bindings/destination"): exchanges.list_of_destination,
+    ("GET", "/bindings"): exchanges.list_bindings,
+    ("GET", "/bindings/:vhost"): exchanges.list_bindings,
+    ("GET", _BOUND): exchanges.list_between,
+    ("POST", _BOUND): exchanges.bind,
+    ("GET", f"{_BOUND}/:key"): exchanges.show_binding,
+    ("DELETE", f"{_BOUND}/:key"): exchanges.unbind,
+    ("GET", "/connections"): open_connections.list_connections,
+    ("GET", "/vhosts/:vhost/connections"): open_connections.list_connections,
+    ("GET", "/connections/:name"): open_connections.show_connection,
+    ("DELETE", "/connections/:name"): open_connections.close_connection,
+    ("GET", "/connections/:name/channels"): open_connections.list_channels,
+    ("GET", "/channels"): open_connections.list_channels,
+    ("GET", "/consumers"): open_connections.list_consumers,
+    ("GET", "/consumers/:vhost"): open_connections.list_consumers,
+}
+
+UNSERVED: Final = {
+    "users": "users, keys and policies are Weir's own: `weir user`, or /api/v1/users",
+    "permissions": "permissions are policies here: `weir policy`, or /api/v1/policies",
+    "topic-permissions": "permissions are policies here: `weir policy`, or /api/v1/policies",
+    "definitions": "`weir definitions`, which reads RabbitMQ's files too, or /api/v1/definitions",
+    "policies": "a queue has settings of its own here: give them as its arguments",
+    "operator-policies": "a queue has settings of its own here",
+    "parameters": "there are no plugins that have parameters",
+    "global-parameters": "there are no plugins that have parameters",
+    "vhost-limits": "`weir limit`, or /api/v1/limits",
+    "user-limits": "`weir limit`, or /api/v1/limits",
+    "vhosts": "a virtual host is a tenant, which Weir's own settings make",
+    "feature-flags": "`weir cluster features`",
+    "get": "`weir message consume`, or /api/v1/topics/TOPIC/messages",
+    "publish": "`weir message send`, or /api/v1/topics/TOPIC/messages",
+    "actions": "a queue's replicas and leader are the cluster's matter: `weir cluster`",
+    "rebalance": "`weir cluster rebalance`",
+    "health": "`weir health`, or /api/v1/health",
+    "channels": "a connection is shown with its channels: /api/connections/NAME/channels",
+}
+"""What RabbitMQ has and is not served, by a word of its path: what to use instead."""
+
+_SPLIT: Final = tuple(
+    (method, template.split("/")[1:], handler) for (method, template), handler in ROUTES.items()
+)
+
+
+def find(method: str, path: str) -> tuple[Handler, dict[str, str]]:
+    """The handler of a path below /api as it was sent, percent-encoded, and the names in it. Raises
+    Refused 404, 405, 501.
+    """
+    given = path.rstrip("/").split("/")[1:]
+    wanted = "GET" if method == "HEAD" else method
+    is_known = False
+    for each, template, handler in _SPLIT:
+        if len(template) != len(given) or not all(
+            part[0] == ":" or part == here for part, here in zip(template, given, strict=True)
+        ):
+            continue
+        is_known = True
+        if each == wanted:
+            return handler, _names(template, given)
+    for word in (given[-1] if given else "", given[0] if given else ""):
+        if word in UNSERVED:
+            reason = f"{method} is not served here: {UNSERVED[word]}"
+            raise Refused(501, "not_implemented", reason)
+    if is_known:
+        raise Refused(405, "method_not_allowed", f"{method} is not for this path")
+    raise not_found()
+
+
+def _names(template: list[str], given: list[str]) -> dict[str, str]:
+    names = {}
+    for part, here in zip(template, given, strict=True):
+        if part[0] == ":":
+            try:
+                names[part[1:]] = unquote(here, errors="strict")
+            except UnicodeDecodeError:
+                raise bad_request(f"the {part[1:]} is not UTF-8") from None
+    if names.get("kind", "q") not in {"q", "e"}:
+        raise not_found()
+    return names
