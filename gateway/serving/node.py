@@ -160,6 +160,7 @@ class Node(ServingNode):
             features=features,
             history=history,
             disk=lambda: local.housekeeper.disk_space,
+            pins=local.housekeeper.pins,
         )
         self._history = tasks.create_task(history.run())
         await self._serve_admin(app, tasks)

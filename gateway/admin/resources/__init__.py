@@ -17,5 +17,6 @@
 - `events`, `audit`: what happens; who has changed what
 - `metering`: the archive of what was served
 - `node`: the process that is asked
+- `backups`: files of a moment, pinned for a backup
 - `cluster`: stores and gateways
 """
