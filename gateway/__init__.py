@@ -8,6 +8,7 @@ imports it.
 - `serving/`: nodes, put together
 - `admin/`: the HTTP API for operators
 - `definitions/`: all that is defined, written and applied as one document
+- `backups/`: backups of a node that runs, verified and restored
 - `reporting/`: metering, reports to the cluster, log lines
 - `process/`: data directory, start and stop
 - `access/`: users, rights, certificates

@@ -55,6 +55,7 @@ COMMANDS: Final = {
         "doctor",
         "Check the data directory of a server that does not run: exit code 3 if it is damaged.",
     ),
+    "backup": Entry("tools.backup", "app", "Backups of a server that runs: make, verify, restore."),
     "bill": Entry(
         "tools.bill",
         "bill",

@@ -25,6 +25,7 @@ from gateway.admin.openapi import API_PATH, Description
 from gateway.admin.operations import API, TOP
 from gateway.admin.resources.access import AccessRoutes
 from gateway.admin.resources.audit import AuditRoutes
+from gateway.admin.resources.backups import BackupRoutes, Pinning
 from gateway.admin.resources.cluster import Admission, ClusterRoutes, FeatureRoutes
 from gateway.admin.resources.connections import ConnectionRoutes
 from gateway.admin.resources.consuming import ConsumingRoutes
@@ -95,6 +96,14 @@ NO_CLUSTER = [
     _elsewhere(each, Code.NOT_FOUND, "this is `weir serve`, which belongs to no cluster")
     for each in ("/cluster", "/cluster/{_:path}")
 ]
+NO_BACKUPS = [
+    _elsewhere(
+        each,
+        Code.NOT_FOUND,
+        "a running cluster's backup is not made yet: its other stores keep what one loses",
+    )
+    for each in ("/backups", "/backups/{_:path}")
+]
 ASK_A_GATEWAY = _elsewhere(
     "/{_:path}", Code.NOT_FOUND, "this is a store, which has /health and /cluster: ask a gateway"
 )
@@ -131,6 +140,8 @@ class AdminParts:
     """None: it belongs to no cluster."""
     features: LocalFeatures | None = None
     """Of the log, if it belongs to no cluster."""
+    pinning: Pinning | None = None
+    """None: it has no store, or one of a cluster."""
     adapters: Sequence[Adapter] = ()
     """Those that are served."""
     sessions: BrowserSessions | None = None
@@ -209,6 +220,10 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         elsewhere = NO_CLUSTER
         if parts.features is not None:
             resources.append(FeatureRoutes(parts.features))
+    if parts.pinning is not None:
+        resources.append(BackupRoutes(parts.pinning, parts.clock))
+    else:
+        elsewhere = [*elsewhere, *NO_BACKUPS]
     application = _application(parts.health, resources, elsewhere)
     application.state.audit = parts.audit
     return Guard(

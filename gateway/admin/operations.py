@@ -24,6 +24,7 @@ from gateway.admin.openapi import Description, Document
 from gateway.admin.resources import (
     access,
     audit,
+    backups,
     cluster,
     connections,
     consuming,
@@ -607,6 +608,17 @@ API: Final[Sequence[Operation]] = (
         Exported,
         query=(Parameter("new_archive", "The one that was there is lost, or moved away.", bool),),
     ),
+    # --- Backups ----------------------------------------------------------------------------
+    Operation(
+        "POST",
+        "/backups",
+        NODE,
+        backups.BackupRoutes.pin,
+        backups.PinShown,
+        status=(201,),
+    ),
+    Operation("GET", "/backups/{number}", NODE, backups.BackupRoutes.touch, backups.PinHeld),
+    Operation("DELETE", "/backups/{number}", NODE, backups.BackupRoutes.drop),
     # --- Cluster ----------------------------------------------------------------------------
     Operation("GET", "/cluster", NODE, cluster.ClusterRoutes.show, ClusterStatus),
     Operation(

@@ -32,6 +32,7 @@ from gateway.admin.app import AdminParts, build_app
 from gateway.admin.console.browser_sessions import BrowserSessions
 from gateway.admin.http.callers import OPERATOR
 from gateway.admin.metrics.process_metrics import NodeCollector
+from gateway.admin.resources.backups import Pinning
 from gateway.admin.resources.declared_shapes import DeclaredShapes
 from gateway.admin.resources.principals import Principals
 from gateway.config.declared import declared_in, register_readers
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from kernel.cluster.local_features import LocalFeatures
     from kernel.common.ports import Clock, Random
     from kernel.store.space.disk_watch import DiskSpace
+    from kernel.store.space.pin_keeper import PinKeeper
 
 DRAIN_SECONDS = 20
 """For clients to hear goodbye and close: longer than any close handshake, shorter than the 30 s
@@ -97,7 +99,8 @@ class Front:
             Reachable(".".join(path), each.host, each.port)
             for path, each in settings.open_listeners().items()
         ]
-        self._keys = open_key_ring(Path(settings.node.key_file or data / "secrets.key"))
+        self._key_file = Path(settings.node.key_file or data / "secrets.key")
+        self._keys = open_key_ring(self._key_file)
         self._identity = Identity(self._keys.unseal, development_principals(self._reachable), clock)
         self._principals = Principals(client, self._identity.store, self._keys, clock, random)
         self.adapters: list[Adapter] = []
@@ -187,14 +190,17 @@ class Front:
         disk: Callable[[], DiskSpace] | None = None,
         topics: TopicMetrics | None = None,
         loaded: Loaded | None = None,
+        pins: PinKeeper | None = None,
     ) -> ASGIApp:
         """The application of the admin side; `cluster_admin`: of the cluster, if it belongs to
         one; `features`: if not; `name`: of this process, empty for that of the machine; `history`:
         None: none is kept; `disk`: None: there is no store here; `topics`: None: they are
-        led elsewhere; `loaded`: where the settings come from.
+        led elsewhere; `loaded`: where the settings come from; `pins`: of its own store, if that
+        belongs to no cluster.
         """
         node_name = name or os.uname().nodename
         self._audit = AuditTrail(self._client, self._clock, node_name)
+        pinning = Pinning(pins, self._data, self._key_file) if pins is not None else None
         parts = AdminParts(
             client=self._client,
             principals=self._principals,
@@ -210,6 +216,7 @@ class Front:
             metering=metering,
             cluster_admin=cluster_admin,
             features=features,
+            pinning=pinning,
             adapters=self.adapters,
             disconnects=self._disconnects,
             node_name=node_name,

@@ -165,6 +165,7 @@ class Node(ServingNode):
             disk=lambda: local.housekeeper.disk_space,
             topics=self._topics,
             loaded=self._loaded,
+            pins=local.housekeeper.pins,
         )
         self._history = tasks.create_task(history.run())
         await self._serve_admin(app, tasks)

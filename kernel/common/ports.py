@@ -73,6 +73,11 @@ class Disk(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Atomically replace `new` by `old` (durable after `sync_directory`)."""
 
+    def link(self, name: str, other: str) -> None:
+        """Give a file another name besides; its bytes stay as long as it has one. FileExistsError
+        if that is taken.
+        """
+
     def remove(self, name: str) -> None:
         """Delete a file."""
 

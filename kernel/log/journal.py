@@ -16,7 +16,7 @@ when every write of its batch is on the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..common.ports import Disk
 from .errors import JournalError
@@ -47,9 +47,23 @@ from .recovering.scan import Scan
 from .statistics import JournalStatistics, SegmentStatistics, segments_of, statistics_of
 from .writer import PrepareJob, WriteBatch, Writer
 
-__all__ = ["Journal", "JournalOptions", "MaintenanceJob"]
+__all__ = ["Journal", "JournalOptions", "JournalPrefix", "MaintenanceJob"]
 
 _ENTRY = int(RecordType.ENTRY)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPrefix:
+    """All of a journal that is on the disk at one moment, and what it takes to recover it."""
+
+    store: bytes
+    """Id of the store."""
+    sequence: int
+    """Of the last record."""
+    segments: tuple[tuple[int, int, int], ...]
+    """(number, bytes that count, size of the file), rising."""
+    checkpoint: Checkpoint
+    """The last durable one; it says that every record of the prefix is on the disk."""
 
 
 class Journal:
@@ -381,6 +395,19 @@ class Journal:
         for number, group in job.checkpoint.groups.items():
             self._locations.checkpointed(number, group.index)
             self._groups[number].forget_below(group.index)
+
+    def prefix(self) -> JournalPrefix:
+        """What is on the disk now. Its files stay as they are until the next job of housekeeping
+        that removes some.
+        """
+        end, sequence = self._writer.synced_end(), self._writer.synced_sequence
+        segments = tuple(
+            (number, segment.end if number < end.segment else end.offset, segment.size)
+            for number, segment in sorted(self._locations.segments.items())
+            if number <= end.segment
+        )
+        checkpoint = replace(self._checkpoint, synced_sequence=sequence)
+        return JournalPrefix(self._store, sequence, segments, checkpoint)
 
     @property
     def last_checkpoint(self) -> Checkpoint:

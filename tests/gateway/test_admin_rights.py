@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +27,7 @@ from gateway.admin.console.browser_sessions import BrowserSessions
 from gateway.admin.health import HealthRoutes
 from gateway.admin.http.callers import Right
 from gateway.admin.operations import API, TOP
+from gateway.admin.resources.backups import Pinning
 from gateway.admin.resources.declared_shapes import DeclaredShapes
 from gateway.admin.resources.principals import Principals
 from gateway.config.declared import declared_in
@@ -57,6 +59,7 @@ DECIDED = {
     "openapi.json": OPEN,
     "health": NODE,
     "metering": NODE,
+    "backups": NODE,
     "events": NODE,
     "definitions": TENANT,
     "audit": NODE,
@@ -248,6 +251,7 @@ class Api:
             "token": Token(),
             "clock": Clock(),
             "cluster_admin": Nothing(),
+            "pinning": Pinning(Nothing(), Path(), Path()),  # type: ignore[arg-type]
             "disconnects": Nothing(),
             "node_name": "here",
             "sessions": BrowserSessions(Clock(), Random()),  # type: ignore[arg-type]

@@ -211,11 +211,22 @@ class SimulatedDisk:
         # One change of the directory, so that no crash sees half of it.
         self._changes.append((_directory(new), f"{old}\0{new}", inode))
 
+    def link(self, name: str, other: str) -> None:
+        self.boundary("link", other)
+        if name not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        if other in self._names:
+            raise FileExistsError(errno.EEXIST, "there is one", other)
+        self._names[other] = self._names[name]
+        self._changes.append((_directory(other), other, self._names[name]))
+
     def remove(self, name: str) -> None:
         self.boundary("remove", name)
         if name not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
-        self.used -= len(self._names.pop(name).content)
+        inode = self._names.pop(name)
+        if not any(each is inode for each in self._names.values()):
+            self.used -= len(inode.content)
         self._changes.append((_directory(name), name, None))
 
     def names(self, directory: str) -> list[str]:

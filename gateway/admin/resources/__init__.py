@@ -20,5 +20,6 @@
 - `events`, `audit`: what happens; who has changed what
 - `metering`: the archive of what was served
 - `node`, `settings`: the process that is asked, and how it is set up
+- `backups`: files of a moment, pinned for a backup
 - `cluster`: stores and gateways
 """

@@ -164,6 +164,11 @@ class DirectoryDisk:
     def rename(self, old: str, new: str) -> None:
         (self._root / old).replace(self._root / new)
 
+    def link(self, name: str, other: str) -> None:
+        path = self._root / other
+        self._make_directory(path.parent)
+        path.hardlink_to(self._root / name)
+
     def remove(self, name: str) -> None:
         (self._root / name).unlink()
 
@@ -214,6 +219,9 @@ class ReadOnlyDisk(DirectoryDisk):
 
     def rename(self, old: str, new: str) -> None:
         raise PermissionError(errno.EROFS, "nothing is changed here", new)
+
+    def link(self, name: str, other: str) -> None:
+        raise PermissionError(errno.EROFS, "nothing is changed here", other)
 
     def remove(self, name: str) -> None:
         raise PermissionError(errno.EROFS, "nothing is changed here", name)

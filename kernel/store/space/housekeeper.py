@@ -36,6 +36,7 @@ from ..snapshots.snapshot_file import tidy
 from ..snapshots.snapshotter import SLICE_RECORDS, Snapshotter, Written
 from ..snapshots.transfer import Received
 from .disk_watch import DiskLevel, DiskSpace, DiskWatch
+from .pin_keeper import PinKeeper
 
 CHECKPOINT_BYTES = 128 * 1024 * 1024
 CHECKPOINT_BYTES_MIN = 64 * 1024 * 1024
@@ -139,6 +140,7 @@ class Housekeeper:
         self._received: deque[tuple[Received, asyncio.Future[None]]] = deque()
         store.leaving = self.leave
         self._leaving: deque[tuple[RaftGroup, asyncio.Future[None]]] = deque()
+        self.pins = PinKeeper(loop, disk, self._journal, self.poke)
         self._coming: set[str] = set()
         self._stopping = False
         self._error: BaseException | None = None
@@ -174,6 +176,7 @@ class Housekeeper:
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
         self._watch.look()
+        self.pins.look(full=self._watch.space.level is DiskLevel.FULL)
         self._ticks += 1
         if not self._ticks % AGE_SECONDS:
             self._journal.bodies.tail.age()
@@ -241,6 +244,10 @@ class Housekeeper:
         if self._busy or (self._stopping and self._dumped is None and not self._untidy):
             return
         if now < self._paused_until and not self._stopping:
+            return
+        if (pinning := self.pins.next_job()) is not None:
+            # Nothing is removed while it runs: only one job does.
+            self._run(pinning.run, pinning.done, pinning.failed, may_fail=True)
             return
         look = now >= self._next_look
         if look:

@@ -1,0 +1,113 @@
+"""Files of a moment, pinned for a backup, over HTTP: `weir backup create` copies them.
+
+    POST   /backups             GET, DELETE /backups/NUMBER
+
+What is pinned is on this machine's disk, in the data directory (`pinned/`): whoever copies it reads
+it there. A pin that nobody asks for goes after ten minutes; a full disk drops it before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from gateway.admin.http.requests import answer, nothing, path_name
+from gateway.reporting.node_metering import ARCHIVE_DIRECTORY
+from kernel.common.errors import Code, KernelError
+from metering.schema.manifest import MANIFEST_NAME
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from kernel.common.ports import Clock
+    from kernel.store.space.pin_keeper import PinKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class Pinning:
+    """What a process with a store has of it."""
+
+    pins: PinKeeper
+    data: Path
+    key_file: Path
+
+
+class FilePinned(Struct, frozen=True):
+    """`name`: what it is in a data directory. `pinned`: where it is now, below that directory."""
+
+    name: str
+    pinned: str
+    length: int
+    """Bytes that count; -1: all of the file."""
+    size: int
+    """Bytes that it is to have, zeros behind those; -1: no more."""
+
+
+class PinShown(Struct, frozen=True, kw_only=True):
+    """The files of a moment."""
+
+    number: int
+    data: str
+    key_file: str
+    store: str
+    sequence: int
+    level: int
+    taken_ms: int
+    archive_bytes: int
+    """Of the manifest of the metering's archive before that moment."""
+    files: list[FilePinned]
+
+
+class PinHeld(Struct, frozen=True):
+    number: Annotated[int, Meta(ge=1)]
+
+
+class BackupRoutes:
+    """Handlers of pins."""
+
+    def __init__(self, pinning: Pinning, clock: Clock) -> None:
+        self._pins = pinning.pins
+        self._data = pinning.data.resolve()
+        self._key_file = pinning.key_file.resolve()
+        self._clock = clock
+
+    async def pin(self, request: Request) -> Response:
+        """Pin the files of this moment: what is on the disk now, all groups together."""
+        manifest = self._data / ARCHIVE_DIRECTORY / MANIFEST_NAME
+        archive_bytes = manifest.stat().st_size if manifest.exists() else 0
+        pin = await self._pins.pin()
+        prefix = pin.prefix
+        shown = PinShown(
+            number=pin.number,
+            data=str(self._data),
+            key_file=str(self._key_file),
+            store=prefix.store.hex(),
+            sequence=prefix.sequence,
+            level=prefix.checkpoint.level,
+            taken_ms=self._clock.wall_ms(),
+            archive_bytes=archive_bytes,
+            files=[
+                FilePinned(each.name, each.pinned, each.length, each.size) for each in pin.files
+            ],
+        )
+        return answer(shown, 201)
+
+    async def touch(self, request: Request) -> Response:
+        """Say that a pin is still needed; 404 if it was dropped."""
+        return answer(PinHeld(self._pins.touch(_number(request)).number))
+
+    async def drop(self, request: Request) -> Response:
+        """Let go of what is pinned."""
+        self._pins.drop(_number(request))
+        return nothing()
+
+
+def _number(request: Request) -> int:
+    text = path_name(request, "number")
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise KernelError(Code.NOT_FOUND, f"no pin {text}")
+    return int(text)

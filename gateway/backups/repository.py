@@ -1,0 +1,148 @@
+"""The directory of backups: files by their sums, and the backups made of them.
+
+Durability: a file has its name once its bytes are on the disk, a backup once all of its files and
+their names are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+from gateway.backups.manifest import Backup, BackupError, BackupFile, decode, encode
+from gateway.process.data_lock import DataDirectoryInUse, lock_data_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.process.data_lock import DataLock
+
+COPIED_BYTES = 1024 * 1024
+"""Of a file at once."""
+
+TAIL_BYTES = 64 * 1024
+
+OBJECTS = "objects"
+BACKUPS = "backups"
+PRIVATE = 0o700
+"""Keys are in it, and what users say to each other."""
+
+
+class Repository:
+    """See the module's head."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def make(self) -> DataLock:
+        """Make the directory if it is missing, and keep others out. Raises BackupError."""
+        try:
+            for each in (self.directory, self.directory / OBJECTS, self.directory / BACKUPS):
+                each.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            return lock_data_directory(self.directory)
+        except DataDirectoryInUse:
+            raise BackupError(f"another backup is being made in {self.directory}") from None
+
+    def backups(self) -> list[Backup]:
+        """All of them, the oldest first. Raises BackupError for one that cannot be relied on."""
+        found = [self.read(name) for name in self.names()]
+        for before, after in itertools.pairwise(found):
+            if after.previous != before.sum or after.number != before.number + 1:
+                text = (
+                    f"backup {after.number} does not follow backup {before.number}: one in between"
+                    " is missing, or of another time"
+                )
+                raise BackupError(text)
+        if found and found[0].number != 1:
+            raise BackupError(f"the first backup is number {found[0].number}: others are missing")
+        return found
+
+    def names(self) -> list[str]:
+        """Of the files of backups, in order."""
+        try:
+            names = os.listdir(self.directory / BACKUPS)
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in names if name.endswith(".json"))
+
+    def read(self, name: str) -> Backup:
+        """One of them. Raises BackupError."""
+        return decode((self.directory / BACKUPS / name).read_bytes(), name)
+
+    def path_of(self, sha256: str) -> Path:
+        """Where a file is, or would be."""
+        return self.directory / OBJECTS / sha256[:2] / sha256
+
+    def has(self, file: BackupFile) -> bool:
+        """Whether a file is there, by its size: what is in it `verify` looks at."""
+        try:
+            return self.path_of(file.sha256).stat().st_size == file.length
+        except FileNotFoundError:
+            return False
+
+    def add(self, source: Path, name: str, length: int, size: int) -> BackupFile:
+        """Take in the first `length` bytes of a file, which is to have `size`. Raises BackupError
+        if it has fewer; OSError.
+        """
+        temporary = self.directory / OBJECTS / f"new.{os.getpid()}"
+        digest, left = hashlib.sha256(), length
+        tail = b""
+        with source.open("rb") as file, temporary.open("wb") as copy:
+            while left and (chunk := file.read(min(left, COPIED_BYTES))):
+                digest.update(chunk)
+                copy.write(chunk)
+                left -= len(chunk)
+                tail = (tail + chunk)[-TAIL_BYTES:]
+            copy.flush()
+            os.fsync(copy.fileno())
+        if left:
+            temporary.unlink()
+            raise BackupError(f"{name} is cut short: {left} bytes are missing")
+        sha256 = digest.hexdigest()
+        path = self.path_of(sha256)
+        path.parent.mkdir(mode=PRIVATE, exist_ok=True)
+        temporary.rename(path)
+        sync_directory(path.parent)
+        return BackupFile(
+            name=name,
+            length=length,
+            size=size,
+            sha256=sha256,
+            tail=hashlib.sha256(tail).hexdigest(),
+        )
+
+    def write(self, backup: Backup) -> None:
+        """Have a backup count, now that all of its files are there."""
+        sync_directory(self.directory / OBJECTS)
+        name = f"{backup.number:06d}-{backup.id}.json"
+        temporary = self.directory / BACKUPS / "new.tmp"
+        write_synced(temporary, encode(backup))
+        temporary.rename(self.directory / BACKUPS / name)
+        sync_directory(self.directory / BACKUPS)
+
+
+def tail_of(path: Path, length: int) -> str:
+    """SHA-256 of the last bytes of the first `length` of a file."""
+    with path.open("rb") as file:
+        file.seek(max(0, length - TAIL_BYTES))
+        return hashlib.sha256(file.read(min(length, TAIL_BYTES))).hexdigest()
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file for its owner alone; it is on the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Bring the names in a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,76 @@
+"""Makes a data directory of a backup.
+
+The file that makes a store of the rest comes last: whatever ends on the way leaves a directory that
+no server takes for a store. The store has its old id, and a timeline of its own; its metering draws
+another incarnation at each start, by which a bill tells it from the one that was lost (ADR 21).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING
+
+from gateway.backups.creating import RESTORED
+from gateway.backups.manifest import BackupError
+from gateway.backups.repository import COPIED_BYTES, PRIVATE, sync_directory, write_synced
+from gateway.process.data_lock import LOCK_FILE, DataDirectoryInUse, lock_data_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.backups.manifest import Backup, BackupFile
+    from gateway.backups.repository import Repository
+
+
+def restore(repository: Repository, backup: Backup, data: Path, timeline: str) -> None:
+    """Make `data`, which must be empty or missing, what the backup says; all of it is on the disk
+    when this returns. `timeline`: a word that no other restore has. Raises BackupError; OSError.
+    """
+    data.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    try:
+        lock = lock_data_directory(data)
+    except DataDirectoryInUse as error:
+        raise BackupError(str(error)) from None
+    try:
+        if set(os.listdir(data)) - {LOCK_FILE}:
+            raise BackupError(f"{data} is not empty: restore into a new directory")
+        *files, last = backup.files
+        for each in files:
+            _restore(repository, each, data)
+        about = {
+            "timeline": timeline,
+            "backup": backup.id,
+            "number": backup.number,
+            "taken_ms": backup.taken_ms,
+        }
+        write_synced(data / RESTORED, json.dumps(about).encode())
+        for directory in {(data / each.name).parent for each in backup.files} | {data}:
+            sync_directory(directory)
+        _restore(repository, last, data)
+        sync_directory(data)
+    finally:
+        lock.release()
+
+
+def _restore(repository: Repository, file: BackupFile, data: Path) -> None:
+    path = data / file.name
+    path.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with (
+            os.fdopen(descriptor, "wb") as made,
+            repository.path_of(file.sha256).open("rb") as source,
+        ):
+            while chunk := source.read(COPIED_BYTES):
+                digest.update(chunk)
+                made.write(chunk)
+            made.flush()
+            os.ftruncate(made.fileno(), file.size)
+            os.fsync(made.fileno())
+    except FileNotFoundError:
+        raise BackupError(f"{file.name} is missing in the backup") from None
+    if digest.hexdigest() != file.sha256:
+        raise BackupError(f"{file.name} is not what was written: its sum does not match")

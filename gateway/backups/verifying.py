@@ -1,0 +1,141 @@
+"""Whether a backup is what was written: its sums, and whether a store can be made of it.
+
+Sums find what has changed since; the examination (`weir doctor`'s own) finds what was damaged
+before it was copied. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from gateway.backups.repository import COPIED_BYTES
+from kernel.store.recovery.examination import examine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.backups.manifest import Backup, BackupFile
+    from gateway.backups.repository import Repository
+    from kernel.common.ports import File, Written
+
+
+def verify(repository: Repository, backups: Sequence[Backup]) -> list[str]:
+    """What is wrong with these backups, the last of which is also examined as a store; empty:
+    nothing. Each file is read once, however many backups have it. OSError.
+    """
+    faults: dict[str, str] = {}
+    looked: set[str] = set()
+    for backup in backups:
+        for file in backup.files:
+            if file.sha256 not in looked:
+                looked.add(file.sha256)
+                fault = _fault(repository, file)
+                if fault is not None:
+                    faults[file.sha256] = f"{file.name} of backup {backup.number} {fault}"
+    found = list(faults.values())
+    if not found and backups:
+        last = backups[-1]
+        findings = examine(BackupDisk(repository, last)).findings
+        found = [f"{each.where} of backup {last.number}: {each.what}" for each in findings]
+    return found
+
+
+def _fault(repository: Repository, file: BackupFile) -> str | None:
+    digest, length = hashlib.sha256(), 0
+    try:
+        with repository.path_of(file.sha256).open("rb") as opened:
+            while chunk := opened.read(COPIED_BYTES):
+                digest.update(chunk)
+                length += len(chunk)
+    except FileNotFoundError:
+        return "is missing"
+    if digest.hexdigest() != file.sha256 or length != file.length:
+        return "is not what was written: its sum does not match"
+    return None
+
+
+class BackupDisk:
+    """A backup as `kernel.common.ports.Disk`, to be looked at."""
+
+    def __init__(self, repository: Repository, backup: Backup) -> None:
+        self._repository = repository
+        self._files = {each.name: each for each in backup.files}
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        """Open for reading. FileNotFoundError; PermissionError with `create`."""
+        if create:
+            raise _no_change(name)
+        file = self._files.get(name)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        path = self._repository.path_of(file.sha256)
+        return _BackupFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), file)
+
+    def names(self, directory: str) -> list[str]:
+        """Names of the files in a directory, sorted."""
+        found = (name.rpartition("/") for name in self._files)
+        return sorted(name for parent, _, name in found if parent == directory)
+
+    def rename(self, old: str, new: str) -> None:
+        """Refused, as all that changes something. Raises PermissionError."""
+        raise _no_change(new)
+
+    def link(self, name: str, other: str) -> None:
+        """Refused. Raises PermissionError."""
+        raise _no_change(other)
+
+    def remove(self, name: str) -> None:
+        """Refused. Raises PermissionError."""
+        raise _no_change(name)
+
+    def sync_directory(self, directory: str) -> None:
+        """There is nothing to sync."""
+
+    def free_bytes(self) -> int:
+        """No byte: nothing is written."""
+        return 0
+
+    def total_bytes(self) -> int:
+        """Of the files."""
+        return sum(each.size for each in self._files.values())
+
+
+class _BackupFile:
+    """A file as it will be: what is kept, and zeros behind it."""
+
+    def __init__(self, descriptor: int, file: BackupFile) -> None:
+        self._descriptor = descriptor
+        self._file = file
+
+    def pread(self, length: int, offset: int) -> bytes:
+        length = min(length, self._file.size - offset)
+        found = os.pread(self._descriptor, max(0, length), offset)
+        return found.ljust(max(0, length), b"\0") if len(found) < length else found
+
+    def size(self) -> int:
+        return self._file.size
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def forget_cached(self) -> None:
+        """Whatever reads is as good."""
+
+    def fdatasync(self) -> None:
+        """Nothing was written."""
+
+    def pwritev(self, buffers: Sequence[bytes], offset: int, *, synced: bool = False) -> int:
+        raise _no_change(self._file.name)
+
+    def begin_write(self, buffers: Sequence[bytes], offset: int, done: Written) -> bool:
+        return False
+
+    def allocate(self, length: int) -> None:
+        raise _no_change(self._file.name)
+
+
+def _no_change(name: str) -> PermissionError:
+    return PermissionError(errno.EROFS, "nothing is changed here", name)

@@ -1,0 +1,192 @@
+"""`weir backup`: backups of a server that runs, verified and restored."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.commands.common.options import FormatOption, ServerOptions, with_groups
+from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put, say
+from kernel.store.drivers.system import SystemClock, SystemRandom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.backups.manifest import Backup
+
+app = typer.Typer(
+    help="Backups of a server that runs: make, verify, restore.", no_args_is_help=True
+)
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the backups.")]
+Number = Annotated[
+    int | None, typer.Option("--backup", metavar="NUMBER", help="Which one; the last.", min=1)
+]
+
+
+@app.command()
+@with_groups
+def create(
+    directory: Directory,
+    incremental: Annotated[
+        bool,
+        typer.Option("--incremental", help="Add to the backups that are there what is new since."),
+    ] = False,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Make a backup of a server that runs, on its machine: all of it as of one moment."""
+    from gateway.backups.creating import Pins, Progress
+    from gateway.backups.creating import create as make
+    from gateway.backups.repository import Repository
+
+    api, progress, began = server.connect(), Progress(), _now()
+    pins = Pins(
+        lambda: api.post("/backups", {}),
+        lambda number: api.get(f"/backups/{number}"),
+        lambda number: api.delete(f"/backups/{number}"),
+    )
+    with _told():
+        backup = make(Repository(directory), pins, progress, _new_word(), incremental=incremental)
+    facts = {
+        "number": backup.number,
+        "id": backup.id,
+        "taken": _time(backup),
+        "bytes": backup.bytes,
+        "files": len(backup.files),
+        "copied_bytes": progress.copied_bytes,
+        "copied_files": progress.copied,
+        "milliseconds": _now() - began,
+    }
+    put(facts, Table(tuple(facts), [tuple(map(str, facts.values()))]), output)
+
+
+@app.command("ls")
+def list_backups(directory: Directory, output: FormatOption = Format.TABLE) -> None:
+    """List the backups in a directory, the oldest first."""
+    backups = _backups(directory)
+    rows = [
+        {
+            "number": each.number,
+            "id": each.id,
+            "taken": _time(each),
+            "bytes": each.bytes,
+            "files": len(each.files),
+            "store": each.store,
+            "weir": each.weir,
+        }
+        for each in backups
+    ]
+    columns = ("number", "taken", "bytes", "files", "weir")
+    shown = [tuple(str(row[column]) for column in columns) for row in rows]
+    put({"backups": rows}, Table(columns, shown), output)
+
+
+@app.command()
+def verify(
+    directory: Directory, backup: Number = None, output: FormatOption = Format.TABLE
+) -> None:
+    """Check every byte of all backups, or of one, and whether a server can start from the last:
+    exit code 3 if something is wrong.
+    """
+    from gateway.backups.repository import Repository
+    from gateway.backups.verifying import verify as look
+
+    try:
+        backups = _backups(directory) if backup is None else [_named(directory, backup)]
+        with _told():
+            faults = look(Repository(directory), backups)
+    except CommandError as error:
+        if error.code is ExitCode.NOT_FOUND:
+            raise
+        faults, backups = [error.message], []
+    facts = {"backups": [each.number for each in backups], "faults": faults}
+    if faults:
+        put(facts, Table(("fault",), [(each,) for each in faults]), output)
+        raise typer.Exit(ExitCode.UNHEALTHY)
+    if output is not Format.TABLE:
+        put(facts, Table(("number",), [(str(each.number),) for each in backups]), output)
+    last = backups[-1]
+    say(f"{len(backups)} sound; the last, number {last.number}, shows {_time(last)}")
+
+
+@app.command()
+def restore(
+    directory: Directory,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="The new data directory: none, or empty.")
+    ],
+    backup: Number = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Make a data directory of a backup; every byte is checked on the way."""
+    from gateway.backups.repository import Repository
+    from gateway.backups.restoring import restore as bring_back
+
+    chosen = _backups(directory)[-1] if backup is None else _named(directory, backup)
+    began = _now()
+    with _told():
+        bring_back(Repository(directory), chosen, data, _new_word())
+    facts = {
+        "number": chosen.number,
+        "taken": _time(chosen),
+        "data": str(data),
+        "bytes": chosen.bytes,
+        "milliseconds": _now() - began,
+    }
+    put(facts, Table(tuple(facts), [tuple(map(str, facts.values()))]), output)
+    say(f"serve it with `weir serve --data {data}`; what came after {_time(chosen)} is not in it")
+
+
+def _backups(directory: Path) -> list[Backup]:
+    """All that are there, at least one. Raises CommandError."""
+    from gateway.backups.repository import Repository
+
+    with _told():
+        found = Repository(directory).backups()
+    if not found:
+        raise CommandError(f"there is no backup in {directory}", ExitCode.NOT_FOUND)
+    return found
+
+
+def _named(directory: Path, number: int) -> Backup:
+    """One of them, though others may not be sound. Raises CommandError."""
+    from gateway.backups.repository import Repository
+
+    repository = Repository(directory)
+    with _told():
+        for name in repository.names():
+            if name.startswith(f"{number:06d}-"):
+                return repository.read(name)
+    raise CommandError(f"there is no backup {number} in {directory}", ExitCode.NOT_FOUND)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What goes wrong, as a sentence. Raises CommandError."""
+    from gateway.backups.manifest import BackupError
+
+    try:
+        yield
+    except BackupError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        about = f" ({error.filename})" if error.filename else ""
+        raise CommandError(f"{error.strerror or error}{about}") from error
+
+
+def _time(backup: Backup) -> str:
+    return datetime.fromtimestamp(backup.taken_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+
+
+def _now() -> int:
+    return SystemClock().monotonic_ms()
+
+
+def _new_word() -> str:
+    return f"{SystemRandom().bits(64):016x}"
