@@ -256,7 +256,7 @@ class Machine:
                 cut.save_queue(ident, "")
             queue = live.get(ident) or queues.get(ident)
             if queue is None:  # removed since this was proposed
-                placed.append(-1)
+                placed.append(SEALED if state.takes_nothing(ident) else -1)
                 continue
             if sealed and ident in sealed:
                 placed.append(SEALED)

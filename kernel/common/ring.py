@@ -13,7 +13,7 @@ another, but for the one slot of an odd number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from .ids import QUEUES_PER_TOPIC_MAX
@@ -70,11 +70,17 @@ def sealed(before: bytes, after: bytes) -> frozenset[int]:
     return frozenset(before) - frozenset(after)
 
 
-def free_numbers(taken: Collection[int]) -> list[int]:
-    """Numbers that a queue of a topic can have: `taken` are those of all that it has, sealed ones
-    too.
+def free_numbers(taken: Collection[int], first: int = 0) -> list[int]:
+    """Numbers that a queue of a topic can have, from `first` on, round and round: `taken` are those
+    of all that it has, sealed ones too.
     """
-    return [number for number in range(QUEUES_PER_TOPIC_MAX) if number not in taken]
+    free = [number for number in range(QUEUES_PER_TOPIC_MAX) if number not in taken]
+    return in_turn(free, first)
+
+
+def in_turn(numbers: Iterable[int], first: int) -> list[int]:
+    """Numbers of queues in the order in which they are used from `first` on."""
+    return sorted(numbers, key=lambda number: (number - first) % QUEUES_PER_TOPIC_MAX)
 
 
 def _split(known: Mapping[int, Sequence[int]], queues: int) -> list[list[int]]:

@@ -69,7 +69,8 @@ class Resizing:
         if self._resized(topic.id).plan is not None:
             topic = await self.go_on(topic.id)
         before = topic.ring or rings.first_ring(len(topic.queues))
-        free = _free_numbers(topic)
+        taken = {ref.id & NUMBER_BITS for ref in topic.queues}
+        free = rings.free_numbers(taken, self._resized(topic.id).next_number)
         try:
             after = rings.resized(before, queues, free)
         except ValueError as error:
@@ -185,12 +186,3 @@ def _change(topic: TopicInfo, offsets_from: int, successors: tuple[NewQueue, ...
         Offset(offsets_from),
         successors,
     )
-
-
-def _free_numbers(topic: TopicInfo) -> list[int]:
-    """Numbers for successors, those first that were never used: one that was may not be gone yet
-    where it was.
-    """
-    taken = {ref.id & NUMBER_BITS for ref in topic.queues}
-    free = rings.free_numbers(taken)
-    return sorted(free, key=lambda number: (number < max(taken), number))

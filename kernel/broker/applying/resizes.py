@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 from ...api.model import TopicInfo
 from ...common.errors import Code, KernelError
-from ...common.ids import NUMBER_BITS, Offset, QueueId, queue_id, topic_of
+from ...common.ids import NUMBER_BITS, QUEUES_PER_TOPIC_MAX, Offset, QueueId, queue_id, topic_of
+from ...common.ring import in_turn
 from ..group_state.progress import GroupProgress
 from ..group_state.resized import Planned, ResizedTopic, Successor
 from ..group_state.state import GroupState, QueueState, Section, TopicState
@@ -120,6 +121,9 @@ class Resizes:
                 self._make(resized, topic, ident, max(each.first, resized.offsets_from))
                 resized.successors[each.number] = Successor(frozenset(each.predecessors))
         resized.keep_predecessors(refs)
+        if command.successors:
+            last = in_turn([each.number for each in command.successors], resized.next_number)[-1]
+            resized.next_number = (last + 1) % QUEUES_PER_TOPIC_MAX
         self._observer.queues_changed(topic)
         info = topic.info()
         if state.topic_names.get((topic.tenant, topic.name)) == topic.id:

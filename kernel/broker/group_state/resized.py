@@ -55,6 +55,9 @@ class ResizedTopic:
     has keys, theirs included."""
     plan: Planned | None = None
     """In the home."""
+    next_number: int = 0
+    """Where to look for the numbers of new queues, round and round: one that is free is used again
+    as late as can be, so that nobody knows of the queue any more that had it."""
     never_stored: int = 0
     """What the sum of its queues' tails has too much as a count of the messages stored: offsets
     below the first of each successor, less those of queues that are gone."""

@@ -102,8 +102,8 @@ class Replica(Observer):
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
     def takes_nothing(self, queue: QueueId) -> bool:
-        """Whether a queue is sealed where what is asked for now will stand in the log."""
-        return queue in self._sealing or queue in self.state.sealed
+        """Whether a queue is sealed, or gone, where what is asked for now will stand in the log."""
+        return queue in self._sealing or self.state.takes_nothing(queue)
 
     # --- Leading ----------------------------------------------------------------------------
 
@@ -608,6 +608,8 @@ class Replica(Observer):
 
     def queues_changed(self, topic: TopicState) -> None:
         """Settings changed: messages may be too many or too old now."""
+        if self.gates.is_busy:
+            self.gates.topic_changed(topic.id)
         for ref in topic.refs:
             if ref.id in self.state.queues:
                 self.trimmer.watch(ref.id, topic.options)

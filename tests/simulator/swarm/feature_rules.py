@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _RAISE = entries.COMMAND.pack(Command.RAISE_LEVEL, commands.VERSION, 2) + b"\x91"
 """How a RAISE_LEVEL begins in an entry."""
 
+_FOUR_BYTES = 0xCE
+
 HIT = 0.5
 """Share of the steps of a raise at which the process that makes it is hit."""
 
@@ -70,7 +72,7 @@ class FeatureRules:
         at = body.find(_RAISE)
         if at < 0:
             return
-        level = body[at + len(_RAISE)]
+        level = _level_at(body, at + len(_RAISE))
         leads = machine.member(group).core.role == LEADER
         if leads and group != METADATA_GROUP and level > self.level(METADATA_GROUP):
             what = f"group {group}: {machine.number} raises {level} before group 0 has"
@@ -102,6 +104,8 @@ class FeatureRules:
                     self._is_raised(group, index, change.level)
                 elif needs:
                     self._run.count("command that takes a level")
+                    if member.leads:
+                        self._run.resizer.applying(member, kind)
 
     def applied(self, member: Member, entry: Entry) -> None:
         """An entry has been applied."""
@@ -146,22 +150,13 @@ class FeatureRules:
     def _hit(self, machine: Machine, step: str) -> None:
         """Something happens to who makes a step of a raise, at that very moment."""
         run, chance = self._run, self._chance
-        kinds = [each for each in ("kill", "power", "cut") if each in run.levels.faults]
-        if run.peaceful or not kinds or self._hits >= HITS_MAX or chance.random() >= HIT:
+        if self._hits >= HITS_MAX or chance.random() >= HIT:
             return
-        self._hits += 1
-        kind, seed, process = chance.choice(kinds), chance.getrandbits(30), machine.process
-        run.count(f"hit when a level was {step}")
-        run.note(f"{kind} of {machine.number} when a level was {step}")
+        if run.faults.hit(machine, chance, f"a level was {step}"):
+            self._hits += 1
+            run.count(f"hit when a level was {step}")
 
-        def act() -> None:
-            if not machine.runs or machine.process != process:
-                return
-            if kind == "kill":
-                machine.kill()
-            elif kind == "power":
-                machine.crash(seed)
-            else:
-                run.faults.split({machine.number})
 
-        run.loop.call_soon(act)
+def _level_at(body: bytes, at: int) -> int:
+    """A number of msgpack: small, or of four bytes."""
+    return int.from_bytes(body[at + 1 : at + 5], "big") if body[at] == _FOUR_BYTES else body[at]

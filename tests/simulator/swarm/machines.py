@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from kernel.broker.group_state.state import GroupState
 from kernel.common.errors import Code, KernelError
-from kernel.common.feature_levels import LATEST
 from kernel.common.ids import RaftGroup
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.errors import FormatError, JournalError
@@ -24,6 +23,8 @@ from kernel.store.recovery.damage import Others
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.disk import Crash
 from tests.simulator.world import WRITER, SeededRandom
+
+from .levels import TOP
 
 if TYPE_CHECKING:
     from .raft_rules import Record, Synced
@@ -118,7 +119,7 @@ class Machine(Computer):
         super().__init__(run.loop, run.network, number)
         self._run = run
         self._members = members
-        self.understands = 0 if run.levels.old else LATEST
+        self.understands = 0 if run.levels.old else TOP
         """The features that the build which is started here knows."""
         self.process = 0
         """Counts the processes that have run here."""
@@ -191,7 +192,7 @@ class Machine(Computer):
         except OSError:
             self._not_started()
         except FormatError:
-            if self.understands == LATEST:
+            if self.understands == TOP:
                 raise
             self._too_old()
             self._not_started()
@@ -204,7 +205,7 @@ class Machine(Computer):
     def _too_old(self) -> None:
         """The build does not understand what is on: next time it is a newer one."""
         self._run.count("old build ended by what it does not understand")
-        self.understands = LATEST
+        self.understands = TOP
 
     def _await_claims(self, opened: LocalStore) -> None:
         """Those who hold something of the last leader may claim it for a while."""
@@ -248,7 +249,7 @@ class Machine(Computer):
 
     def _fatal(self, sentence: str, error: BaseException) -> None:
         """The process ends here and now: nothing of it is heard any more."""
-        if isinstance(error, FormatError) and self.understands < LATEST:
+        if isinstance(error, FormatError) and self.understands < TOP:
             self._too_old()
         elif isinstance(error, OSError):
             self._run.count("process ended by a failed sync")
@@ -297,5 +298,6 @@ class Machine(Computer):
             self._run.same_state_in(self)  # what replay has to come to
         super().end()
         if opened is not None:
+            self._run.left_behind.append(opened)
             self._run.journals.pop(opened.store.journal, None)
             self._run.ended(self)
