@@ -10,7 +10,7 @@ import pytest
 
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
-from kernel.common.feature_levels import UNNUMBERED
+from kernel.common.feature_levels import LATEST
 from kernel.common.ids import NUMBER_BITS
 from kernel.store.replicas import gates
 from kernel.store.replicas.gates import Gates
@@ -20,7 +20,7 @@ from tests.simulator.resizing import resize
 from tests.simulator.world import World, simulated
 
 ORDERED = GroupOptions(ordered=True)
-understanding = simulated(understands=UNNUMBERED, data_groups=1)
+understanding = simulated(understands=LATEST, data_groups=1)
 
 
 async def receive(peer: Peer, topic: TopicInfo, count: int = 10, lease_ms: int = 60_000):
@@ -230,7 +230,8 @@ async def random_run(world: World, seed: int) -> None:
                 await reader.settle(each, verb=verb)
         elif what < 0.95:
             topic = world.client.topic(DEFAULT_TENANT, "work") or topic
-            topic = reader.topic = await resize(world, topic, random.choice((1, 2, 3, 4)))
+            queues = max(random.choice((1, 2, 3, 4)), len({ref.group for ref in topic.queues}))
+            topic = reader.topic = await resize(world, topic, queues)
         else:
             await world.restart()
             peer = reader.peer = world.peer()
@@ -245,7 +246,7 @@ async def random_run(world: World, seed: int) -> None:
 
 
 def run(seed: int, data_groups: int = 1) -> None:
-    simulated(understands=UNNUMBERED, data_groups=data_groups)(random_run)(seed)
+    simulated(understands=LATEST, data_groups=data_groups)(random_run)(seed)
 
 
 @pytest.mark.parametrize("data_groups", [1, 3])

@@ -11,7 +11,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ...api.model import QueueRef
+from ...common.errors import Code, KernelError
 from ...common.ids import NUMBER_BITS, QueueId, TopicId, queue_id
+
+RETIRED = KernelError(Code.NOT_LEADER, "the queue was sealed, and nobody needs it any more")
+"""What a queue that is gone ends with, while its topic has others: whoever waits there has missed
+nothing, and finds these as soon as it knows the definition. As if it were led elsewhere."""
 
 
 @dataclass(slots=True)

@@ -70,7 +70,7 @@ QUEUES = [
 PUBLISHED = QUEUES[:4]
 
 
-RESIZABLE = {each: TOPICS[each][0] for each in (KEYS, TASKS)}
+RESIZABLE = {each: TOPICS[each][0] for each in (KEYS, TASKS, ORDERS)}
 
 
 def draft_for(topic: TopicId, chance: random.Random, body_bytes_max: int) -> Draft:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _RAISE = entries.COMMAND.pack(Command.RAISE_LEVEL, commands.VERSION, 2) + b"\x91"
 """How a RAISE_LEVEL begins in an entry."""
 
-_FOUR_BYTES = 0xCE
-
 HIT = 0.5
 """Share of the steps of a raise at which the process that makes it is hit."""
 
@@ -72,7 +70,7 @@ class FeatureRules:
         at = body.find(_RAISE)
         if at < 0:
             return
-        level = _level_at(body, at + len(_RAISE))
+        level = body[at + len(_RAISE)]
         leads = machine.member(group).core.role == LEADER
         if leads and group != METADATA_GROUP and level > self.level(METADATA_GROUP):
             what = f"group {group}: {machine.number} raises {level} before group 0 has"
@@ -155,8 +153,3 @@ class FeatureRules:
         if run.faults.hit(machine, chance, f"a level was {step}"):
             self._hits += 1
             run.count(f"hit when a level was {step}")
-
-
-def _level_at(body: bytes, at: int) -> int:
-    """A number of msgpack: small, or of four bytes."""
-    return int.from_bytes(body[at + 1 : at + 5], "big") if body[at] == _FOUR_BYTES else body[at]

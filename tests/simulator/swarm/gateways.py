@@ -5,6 +5,7 @@ topics whose queues change (ADR 31). What they know of a definition is old, and 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernel.api.client import PublishBatch
@@ -133,6 +134,9 @@ class Gateway:
             run.events += 1
             high, low = batch.uid()
             draft = run.draft(topic, chance)
+            if draft.deduplication_id:  # it belongs to a key
+                key = b"k%d" % chance.randrange(4)
+                draft = replace(draft, key=key, deduplication_id=key + draft.deduplication_id)
             parts = draft.parts((high, low), 0)
             batch.add(to, parts, sum(map(len, parts)))
             one = _sent(topic, (high, low), draft)

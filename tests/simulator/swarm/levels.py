@@ -5,11 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from kernel.common.feature_levels import UNNUMBERED
-
-TOP = UNNUMBERED
-"""The features that a new build knows here: also what has no number yet."""
-
 FAULTS = (
     *("cut", "cut_one_way", "halves", "bridge", "noise"),
     *("kill", "power", "power_in_write", "sync_error", "no_space", "stall"),

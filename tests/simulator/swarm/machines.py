@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernel.broker.group_state.state import GroupState
 from kernel.common.errors import Code, KernelError
+from kernel.common.feature_levels import LATEST
 from kernel.common.ids import RaftGroup
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.errors import FormatError, JournalError
@@ -23,8 +24,6 @@ from kernel.store.recovery.damage import Others
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.disk import Crash
 from tests.simulator.world import WRITER, SeededRandom
-
-from .levels import TOP
 
 if TYPE_CHECKING:
     from .raft_rules import Record, Synced
@@ -119,7 +118,7 @@ class Machine(Computer):
         super().__init__(run.loop, run.network, number)
         self._run = run
         self._members = members
-        self.understands = 0 if run.levels.old else TOP
+        self.understands = 0 if run.levels.old else LATEST
         """The features that the build which is started here knows."""
         self.process = 0
         """Counts the processes that have run here."""
@@ -192,7 +191,7 @@ class Machine(Computer):
         except OSError:
             self._not_started()
         except FormatError:
-            if self.understands == TOP:
+            if self.understands == LATEST:
                 raise
             self._too_old()
             self._not_started()
@@ -205,7 +204,7 @@ class Machine(Computer):
     def _too_old(self) -> None:
         """The build does not understand what is on: next time it is a newer one."""
         self._run.count("old build ended by what it does not understand")
-        self.understands = TOP
+        self.understands = LATEST
 
     def _await_claims(self, opened: LocalStore) -> None:
         """Those who hold something of the last leader may claim it for a while."""
@@ -249,7 +248,7 @@ class Machine(Computer):
 
     def _fatal(self, sentence: str, error: BaseException) -> None:
         """The process ends here and now: nothing of it is heard any more."""
-        if isinstance(error, FormatError) and self.understands < TOP:
+        if isinstance(error, FormatError) and self.understands < LATEST:
             self._too_old()
         elif isinstance(error, OSError):
             self._run.count("process ended by a failed sync")

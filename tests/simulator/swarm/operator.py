@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from kernel.broker.log_commands import commands
 from kernel.cluster.features import check, lacking
 from kernel.common.errors import Code, KernelError
+from kernel.common.feature_levels import LATEST
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.requests.leader import Done, Leader
 from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.raft_groups.leaving import LeaveGroup
 
-from .levels import TOP
 from .link import SimulatedLink
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Operator:
 
     @property
     def _is_on(self) -> bool:
-        return self._run.features.level(METADATA_GROUP) >= TOP
+        return self._run.features.level(METADATA_GROUP) >= LATEST
 
     def look(self) -> None:
         """Do what is to be done now, if anything is."""
@@ -98,7 +98,7 @@ class Operator:
         understood = {f"store {each.number}": each.understands for each in reached}
         silent = [f"store {each.number}" for each in others if each not in reached]
         try:
-            check(TOP, leader.understands, lacking(TOP, understood, silent))
+            check(LATEST, leader.understands, lacking(LATEST, understood, silent))
         except KernelError:
             run.count("raise refused")
             self._renew()
@@ -107,25 +107,25 @@ class Operator:
 
     def _renew(self) -> None:
         """One process ends, and starts again as a new build."""
-        old = [each for each in self._run.machines.values() if each.understands < TOP]
+        old = [each for each in self._run.machines.values() if each.understands < LATEST]
         if old:
             machine = self._chance.choice(old)
-            machine.understands = TOP
+            machine.understands = LATEST
             if machine.runs:
                 machine.kill()
 
     def renew_all(self) -> None:
         """So does every old one."""
         for machine in self._run.machines.values():
-            if machine.understands < TOP:
-                machine.understands = TOP
+            if machine.understands < LATEST:
+                machine.understands = LATEST
                 if machine.runs:
                     machine.kill()
 
     async def _raise(self, leader: Machine) -> None:
         self._run.count("raise asked for")
         try:
-            await leader.opened.client.raise_level(TOP)
+            await leader.opened.client.raise_level(LATEST)
         except KernelError:
             return  # it has ended, or leads no more: asked again
         self._run.count("raise answered in peace" if self._run.peaceful else "raise answered")

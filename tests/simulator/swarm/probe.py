@@ -16,11 +16,9 @@ from kernel.broker.applying import resizes
 from kernel.broker.applying.lost_entries import LostEntries
 from kernel.broker.delivery import fairness
 from kernel.broker.log_commands.give_up import GiveUp
-from kernel.cluster import features
 from kernel.common import ring
 from kernel.common.ids import RaftGroup
 from kernel.leader_tasks import retiring
-from kernel.log.format import checkpoint
 from kernel.log.format.checkpoint import Position
 from kernel.log.journal import Journal
 from kernel.log.reclaiming.rewrite import RewriteJob
@@ -36,8 +34,6 @@ from kernel.store.raft_groups.member import Member
 from kernel.store.recovery import unreadable
 from kernel.store.snapshots.transfer import Received
 from kernel.store.space import housekeeper
-
-from .levels import TOP
 
 if TYPE_CHECKING:
     from .run import Run
@@ -78,8 +74,6 @@ def observed(run: Run) -> Iterator[None]:
     wrap(consensus, "RECENT_BYTES_MAX", lambda _: run.levels.recent_bytes * 4)
     wrap(housekeeper, "CHECKPOINT_SECONDS", lambda _: run.levels.checkpoint_s)
     wrap(retiring, "LOOK_MS", lambda _: RETIRING_MS)
-    for knows in (features, checkpoint):
-        wrap(knows, "LATEST", lambda _: TOP)
     # So few that numbers are used again.
     wrap(ring, "QUEUES_PER_TOPIC_MAX", lambda _: NUMBERS)
     wrap(resizes, "QUEUES_PER_TOPIC_MAX", lambda _: NUMBERS)

@@ -336,7 +336,10 @@ class QueueRules:
 
     def counted_is_stored(self, state: GroupState) -> None:
         """What the bill takes for stored in a topic that was resized is what is known of it."""
+        may_expire = {sent.topic for sent in self.sent.values() if sent.ttl_ms}
         for topic, resized in state.resized.items():
+            if topic in may_expire:
+                continue
             here = resized.queues_here(topic, (ref.id for ref in state.topics[topic].refs))
             tails = sum(state.queues[each].index.tail for each in here)
             stored = sum(1 for queue, _ in self.known if queue >> 8 == topic)
@@ -368,7 +371,8 @@ class QueueRules:
         last: dict[tuple[int, int, bytes], int] = {}
         for sent in sorted(self.sent.values(), key=lambda each: each.number):
             if sent.offset >= 0 and sent.outcome == ACKED and not sent.deduplication:
-                self._follows((sent.producer, sent.queue, b""), sent, last)
+                if sent.topic not in self._run.resizer.topics:
+                    self._follows((sent.producer, sent.queue, b""), sent, last)
                 if sent.key:
                     self._follows((sent.producer, sent.topic, sent.key), sent, last)
 

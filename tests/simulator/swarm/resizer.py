@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
+from kernel.api.changes import ResizeTopic
 from kernel.broker.log_commands.commands import Command
 from kernel.common.errors import KernelError
 from kernel.common.ids import TopicId, home_of
@@ -67,7 +68,9 @@ class Resizer:
         run, name = self._run, self.topics[topic]
         run.note(f"{machine.number} resizes {name} to {queues}")
         try:
-            await machine.opened.client.administrator.resize("default", name, queues)
+            await machine.opened.client.administrator.administer(
+                ResizeTopic("default", name, queues, by_key=True)
+            )
         except KernelError as error:
             run.count(f"resize refused: {error.code.name}")
         else:

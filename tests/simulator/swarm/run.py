@@ -12,6 +12,7 @@ from hashlib import blake2b
 from kernel.broker.group_state.resized import ResizedTopic
 from kernel.broker.group_state.state import GroupState
 from kernel.broker.snapshots.snapshot import dump
+from kernel.common.feature_levels import LATEST
 from kernel.common.ids import METADATA_GROUP, RaftGroup, TopicId, home_of, topic_of
 from kernel.in_process.opening import LocalStore
 from kernel.log.journal import Journal
@@ -24,7 +25,7 @@ from tests.simulator.stored import wrong_sums
 from .clients import QUEUES, RESIZABLE, TOPICS, Producer, Subscriber, draft_for
 from .faults import VOTERS_MIN, Faults
 from .feature_rules import FeatureRules
-from .levels import TOP, Levels, levels_of
+from .levels import Levels, levels_of
 from .machines import DATA_GROUPS, Machine, Network
 from .operator import Operator
 from .placed import Placed
@@ -406,7 +407,7 @@ class Run:
                 if machine.runs and machine.member(group).state.applied != member.state.applied:
                     return f"group {group}: node {number} is not level"
             follows = self.voters(group) & self.voters(METADATA_GROUP)
-            if member.state.feature_level < TOP and follows:
+            if member.state.feature_level < LATEST and follows:
                 return f"group {group} has level {member.state.feature_level}"
             if member.state.outbox:
                 return f"group {group}: {len(member.state.outbox)} dead letters wait"
