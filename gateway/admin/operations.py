@@ -205,6 +205,14 @@ API: Final[Sequence[Operation]] = (
     ),
     Operation(
         "POST",
+        "/topics/{topic}/resize",
+        TENANT,
+        topics.TopicRoutes.resize_topic,
+        shapes.TopicDetails,
+        topics.ResizeRequest,
+    ),
+    Operation(
+        "POST",
         "/topics/{topic}/purge",
         TENANT,
         topics.TopicRoutes.purge_topic,

@@ -44,6 +44,20 @@ class DeleteTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeTopic:
+    """Have so many queues of a topic take messages: its old ones are sealed, and go once they are
+    consumed. `by_key`: it is known that only messages of a key keep their order then, where the
+    topic has had one queue for all of them. Returns `TopicInfo`. Errors: NOT_FOUND; NOT_ALLOWED,
+    the topic keeps the queues it has, and why; INVALID_ARGUMENT; IN_USE, try again later.
+    """
+
+    tenant: str
+    name: str
+    queues: int
+    by_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PurgeTopic:
     """Drop every ready message of the group addressed; returns their number. Leased ones stay."""
 
@@ -161,6 +175,7 @@ Named = (
     | DeleteRoute
     | StartMove
     | CancelMove
+    | ResizeTopic
 )
 """Changes of a thing that has a tenant and a name."""
 

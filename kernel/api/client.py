@@ -36,6 +36,7 @@ from .changes import PutRecord as PutRecord
 from .changes import PutRoute as PutRoute
 from .changes import PutRouter as PutRouter
 from .changes import PutTopic as PutTopic
+from .changes import ResizeTopic as ResizeTopic
 from .changes import StartMove as StartMove
 from .consuming import Consumer as Consumer
 from .consuming import ConsumerSink as ConsumerSink

@@ -10,6 +10,7 @@ from enum import Enum, StrEnum
 
 import msgspec
 
+from ..common.errors import Code, KernelError
 from ..common.ids import NUMBER_BITS, QueueId, RaftGroup, SessionId, TopicId
 
 DEFAULT_TENANT = "default"
@@ -262,6 +263,21 @@ class TopicInfo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             return queues[number]
         # A sealed queue before it is gone, so that it stands further in front.
         return next(each for each in queues if each.id & NUMBER_BITS == number)
+
+    def queue_numbered(self, number: int) -> QueueRef:
+        """The queue of a number. Raises KernelError NOT_FOUND."""
+        queues = self.queues
+        if 0 <= number < len(queues) and queues[number].id & NUMBER_BITS == number:
+            return queues[number]
+        for each in queues:
+            if each.id & NUMBER_BITS == number:
+                return each
+        raise KernelError(Code.NOT_FOUND, f"topic {self.name} has no queue {number}")
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of its queues: 0 to how many it has, unless it was resized."""
+        return [each.id & NUMBER_BITS for each in self.queues]
 
     @property
     def writable(self) -> tuple[QueueRef, ...]:

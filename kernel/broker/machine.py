@@ -30,7 +30,7 @@ from .applying.half_messages import HalfCommands
 from .applying.lost_entries import LostEntries
 from .applying.offsets import Offsets
 from .applying.outbox import Outbox, has_own_reference
-from .applying.resizes import Resizes
+from .applying.resizes import Resizes, known_before
 from .applying.subscribers import Subscribers
 from .applying.sweep import carry_out
 from .group_state.deduplication import Recent
@@ -256,7 +256,7 @@ class Machine:
                 cut.save_queue(ident, "")
             queue = live.get(ident) or queues.get(ident)
             if queue is None:  # removed since this was proposed
-                placed.append(-1)
+                placed.append(SEALED if state.takes_nothing(ident) else -1)
                 continue
             if sealed and ident in sealed:
                 placed.append(SEALED)
@@ -346,6 +346,8 @@ class Machine:
             message = messages.decode(entry[start:end])
             ident = message.ext.get(messages.Ext.DEDUPLICATION_ID, b"")
             known = recent.get(ident)
+            if known is None and self.state.resized:
+                known = known_before(self.state, queue, ident)
             if known is not None:
                 placed.append((known[1], known[2]))
             else:

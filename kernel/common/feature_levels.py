@@ -25,7 +25,7 @@ class LogFeature:
     """What is different once it is on: in a few words."""
 
 
-REGISTER, STORED, REPLICAS, TENANTS = 1, 2, 3, 4
+REGISTER, STORED, REPLICAS, TENANTS, RESIZE = 1, 2, 3, 4, 5
 
 FEATURES = (
     LogFeature(
@@ -49,15 +49,16 @@ FEATURES = (
         "tenants",
         "tenants are made, changed and removed at run time",
     ),
+    LogFeature(
+        RESIZE,
+        "resize",
+        "a topic gets more queues, or fewer, while it is used",
+    ),
 )
 """All of them, by level. A new one goes to the end; none is ever removed or changes its number."""
 
 LATEST = len(FEATURES)
 """What this build understands."""
-
-UNNUMBERED = 1 << 30
-"""Stands for the level of what is not whole, so that it has no number yet: no build's log ever gets
-there, and one that has it is a newer build's. Tests have a state machine understand it."""
 
 
 def named(name: str) -> LogFeature | None:

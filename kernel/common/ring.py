@@ -13,8 +13,8 @@ another, but for the one slot of an odd number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush, nsmallest
 
 from .ids import QUEUES_PER_TOPIC_MAX
 
@@ -27,10 +27,13 @@ def first_ring(queues: int) -> bytes:
     return bytes(range(queues)) * HASH_SLOTS_PER_QUEUE
 
 
-def resized(ring: bytes, queues: int, free: Sequence[int]) -> bytes:
+def resized(
+    ring: bytes, queues: int, free: Sequence[int], places: Mapping[int, int] | None = None
+) -> bytes:
     """The ring of so many queues; `free` are the numbers that successors may have, the first ones
-    first. The same one if it has so many. Raises ValueError: not 1 to as many as there are slots,
-    or too few numbers are free.
+    first. The same one if it has so many. `places`: the Raft group of each queue; those of two
+    groups never become one. Raises ValueError: not 1 to as many as there are slots, fewer than
+    there are groups, or too few numbers are free.
     """
     if not 1 <= queues <= min(len(ring), QUEUES_PER_TOPIC_MAX):
         most = min(len(ring), QUEUES_PER_TOPIC_MAX)
@@ -39,7 +42,7 @@ def resized(ring: bytes, queues: int, free: Sequence[int]) -> bytes:
     known = hash_slots(ring)
     if queues > len(known):
         return _with(ring, _split(known, queues), free)
-    return _with(ring, _merged(known, queues), free)
+    return _with(ring, _merged(known, queues, places or {}), free)
 
 
 def moved(ring: bytes, queue: int, free: Sequence[int]) -> bytes:
@@ -70,11 +73,17 @@ def sealed(before: bytes, after: bytes) -> frozenset[int]:
     return frozenset(before) - frozenset(after)
 
 
-def free_numbers(taken: Collection[int]) -> list[int]:
-    """Numbers that a queue of a topic can have: `taken` are those of all that it has, sealed ones
-    too.
+def free_numbers(taken: Collection[int], first: int = 0) -> list[int]:
+    """Numbers that a queue of a topic can have, from `first` on, round and round: `taken` are those
+    of all that it has, sealed ones too.
     """
-    return [number for number in range(QUEUES_PER_TOPIC_MAX) if number not in taken]
+    free = [number for number in range(QUEUES_PER_TOPIC_MAX) if number not in taken]
+    return in_turn(free, first)
+
+
+def in_turn(numbers: Iterable[int], first: int) -> list[int]:
+    """Numbers of queues in the order in which they are used from `first` on."""
+    return sorted(numbers, key=lambda number: (number - first) % QUEUES_PER_TOPIC_MAX)
 
 
 def _split(known: Mapping[int, Sequence[int]], queues: int) -> list[list[int]]:
@@ -97,16 +106,42 @@ def _split(known: Mapping[int, Sequence[int]], queues: int) -> list[list[int]]:
     ]
 
 
-def _merged(known: Mapping[int, Sequence[int]], queues: int) -> list[list[int]]:
-    """Hash slots of successors: the two queues that have fewest become one, until few are left."""
-    # (slots, lowest number, whether it is new): of queues that have as many, the lower one first.
-    fewest = [(len(slots), number, list(slots), False) for number, slots in known.items()]
-    heapify(fewest)
+Part = tuple[int, int, list[int], bool]
+"""(hash slots, lowest number, the slots, whether it is new): of queues that have as many, the lower
+one comes first."""
+
+
+def _merged(
+    known: Mapping[int, Sequence[int]], queues: int, places: Mapping[int, int]
+) -> list[list[int]]:
+    """Hash slots of successors: the two queues of a place that have fewest become one, until few
+    are left.
+    """
+    by_place: dict[int, list[Part]] = {}
+    for number, slots in known.items():
+        by_place.setdefault(places.get(number, 0), []).append(
+            (len(slots), number, list(slots), False)
+        )
+    if queues < len(by_place):
+        message = f"its queues are in {len(by_place)} Raft groups: it has at least one in each"
+        raise ValueError(message)
     for _ in range(len(known) - queues):
-        count, number, slots, _ = heappop(fewest)
-        more, other, others, _ = heappop(fewest)
-        heappush(fewest, (count + more, min(number, other), sorted(slots + others), True))
-    return [slots for _, _, slots, is_new in sorted(fewest, key=lambda each: each[1]) if is_new]
+        place = min(
+            (each for each, parts in by_place.items() if len(parts) > 1),
+            key=lambda each: _two_of(by_place[each]),
+        )
+        few, more = nsmallest(2, by_place[place])
+        parts = [each for each in by_place[place] if each not in (few, more)]
+        merged = (few[0] + more[0], min(few[1], more[1]), sorted(few[2] + more[2]), True)
+        by_place[place] = [*parts, merged]
+    new = [each for parts in by_place.values() for each in parts if each[3]]
+    return [slots for _, _, slots, _ in sorted(new, key=lambda each: each[1])]
+
+
+def _two_of(parts: Sequence[Part]) -> tuple[int, int]:
+    """How many hash slots the two have that have fewest; and a number, to have an order."""
+    few, more = nsmallest(2, parts)
+    return few[0] + more[0], few[1]
 
 
 def _with(ring: bytes, successors: Sequence[Sequence[int]], free: Sequence[int]) -> bytes:

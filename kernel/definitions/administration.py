@@ -32,6 +32,7 @@ from ..api.client import (
     PutRoute,
     PutRouter,
     PutTopic,
+    ResizeTopic,
 )
 from ..api.model import RouterInfo, RouterOptions, TopicInfo
 from ..broker.group_state.state import GroupState
@@ -129,15 +130,12 @@ class Administrator(Definer):
                 raise decided
             if decided is not None:
                 return await self._follow_up(change, decided[0], asked)
+            if isinstance(change, ResizeTopic):
+                topic = self._topic(change.tenant, change.name)
+                return await self._resizing.resize(topic, change.queues, by_key=change.by_key)
             if self._transient.is_local(change):
                 return await self._transient.carry_out(change, asked)
             return await self.carry_out(change, asked)
-
-    async def resize(self, tenant: str, name: str, queues: int) -> TopicInfo:
-        """Have so many queues of a topic take messages (see `Resizing.resize`)."""
-        await self.may_change(tenant, name)
-        async with self._keyed_lock.of((tenant, name)):
-            return await self._resizing.resize(self._topic(tenant, name), queues)
 
     async def let_go_of_queues(self, topic: TopicInfo) -> None:
         """Have a topic lose the sealed queues that everybody is done with."""

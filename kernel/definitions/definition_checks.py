@@ -47,17 +47,26 @@ def check_topic(change: PutTopic, known: TopicInfo | None) -> None:
         )
 
 
-def check_resize(topic: TopicInfo) -> None:
+def check_resize(topic: TopicInfo, *, by_key: bool) -> None:
     """NOT_ALLOWED for a topic that keeps the queues it has: what is ordered as a queue, and what a
-    queue alone can know.
+    queue alone can know. `by_key`: that its messages have no order but that of their keys is known.
     """
     options = topic.options
+    # As long as nobody has resized it: later everything is in the order of its key already.
+    has_one = len(topic.queues) == 1 and not topic.ring
     reasons = {
         "it lives in memory": not options.durable,
         "it has priorities": options.priority_max > 0,
         "it may hold only so many messages": (options.messages_max, options.bytes_max)
         != (None, None),
-        "it knows what it has seen by deduplication ids": options.deduplication_ms is not None,
+        "its deduplication ids may be those of the whole topic; they belong to a key in one that "
+        "was made with several queues": options.deduplication_ms is not None and has_one,
+        "it is a stream, whose readers keep offsets in each queue": options.kind
+        is TopicKind.STREAM,
+        "its messages come in the order of its one queue; say that they need none but that of "
+        "their keys": has_one
+        and not by_key
+        and not all(each.ordered for each in topic.groups.values()),
         "one consumer at a time gets its deliveries": any(
             each.single_active_consumer for each in topic.groups.values()
         ),

@@ -4,7 +4,9 @@
                  -> RESIZE at home: the definition that everybody publishes by
 
 The plan stands in the state of the home until the last step: whoever leads it next goes on, and
-each step can be done twice. Successors are in the Raft group of their first predecessor.
+each step can be done twice. Successors are in the Raft group of their predecessors, which are all
+in one: there the windows of deduplication and the results of batches are, so that a repeat is known
+wherever it comes from.
 
 Durability: each step returns once its command is on disk; nothing is published to a successor
 before the last.
@@ -61,22 +63,24 @@ class Resizing:
         self._decide = decide
         self._propose = propose
 
-    async def resize(self, topic: TopicInfo, queues: int) -> TopicInfo:
-        """Have so many queues take messages. Raises KernelError: NOT_ALLOWED, the topic keeps the
-        queues it has; INVALID_ARGUMENT; IN_USE, a number that is needed is not free.
+    async def resize(self, topic: TopicInfo, queues: int, *, by_key: bool) -> TopicInfo:
+        """Have so many queues take messages (see `changes.ResizeTopic`). Raises KernelError:
+        NOT_ALLOWED, the topic keeps the queues it has; INVALID_ARGUMENT; IN_USE, a number that is
+        needed is not free.
         """
-        checks.check_resize(topic)
+        checks.check_resize(topic, by_key=by_key)
         if self._resized(topic.id).plan is not None:
             topic = await self.go_on(topic.id)
         before = topic.ring or rings.first_ring(len(topic.queues))
-        free = _free_numbers(topic)
+        taken = {ref.id & NUMBER_BITS for ref in topic.queues}
+        free = rings.free_numbers(taken, self._resized(topic.id).next_number)
+        group_of = {ref.id & NUMBER_BITS: ref.group for ref in topic.queues}
         try:
-            after = rings.resized(before, queues, free)
+            after = rings.resized(before, queues, free, group_of)
         except ValueError as error:
             raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
         if after == before:
             return topic
-        group_of = {ref.id & NUMBER_BITS: ref.group for ref in topic.queues}
         refs = tuple(
             QueueRef(queue_id(topic.id, number), group_of[min(old)])
             for number, old in rings.predecessors(before, after).items()
@@ -185,12 +189,3 @@ def _change(topic: TopicInfo, offsets_from: int, successors: tuple[NewQueue, ...
         Offset(offsets_from),
         successors,
     )
-
-
-def _free_numbers(topic: TopicInfo) -> list[int]:
-    """Numbers for successors, those first that were never used: one that was may not be gone yet
-    where it was.
-    """
-    taken = {ref.id & NUMBER_BITS for ref in topic.queues}
-    free = rings.free_numbers(taken)
-    return sorted(free, key=lambda number: (number < max(taken), number))

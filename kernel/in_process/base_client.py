@@ -171,22 +171,22 @@ class BaseClient(Lookups, ABC):
         self, topic: TopicInfo, number: int, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
         """Messages from an offset on, without leasing them."""
-        ref = topic.queues[number]
+        ref = topic.queue_numbered(number)
         return await self.leader_of(ref.group).peek(ref.id, offset, messages)
 
     async def span(self, topic: TopicInfo, number: int) -> tuple[int, int]:
         """Offsets that a queue has."""
-        ref = topic.queues[number]
+        ref = topic.queue_numbered(number)
         return await self.leader_of(ref.group).span(ref.id)
 
     async def offset_since(self, topic: TopicInfo, number: int, time_ms: int) -> Offset:
         """First offset of a queue that was stored at or after a time."""
-        ref = topic.queues[number]
+        ref = topic.queue_numbered(number)
         return await self.leader_of(ref.group).offset_since(ref.id, time_ms)
 
     async def position(self, topic: TopicInfo, number: int, group: str) -> Offset:
         """How far a group has come in one queue."""
-        ref = topic.queues[number]
+        ref = topic.queue_numbered(number)
         return Offset((await self.leader_of(ref.group).figures(ref.id, group)).position)
 
     async def standing(
@@ -198,14 +198,14 @@ class BaseClient(Lookups, ABC):
 
     async def seek(self, topic: TopicInfo, number: int, group: str, offset: Offset) -> Offset:
         """Have a group go on from another offset of one queue."""
-        ref = topic.queues[number]
+        ref = topic.queue_numbered(number)
         found = await self._change(ref.group, commands.Seek(ref.id, group, offset))
         assert isinstance(found, int)
         return Offset(found)
 
     async def recall(self, topic: TopicInfo, number: int, offset: Offset) -> bool:
         """Have nobody get a message that is not due."""
-        ref = topic.queues[number]
+        ref = topic.queue_numbered(number)
         result = await self._change(ref.group, commands.Recall(ref.id, offset))
         if result == TOO_MANY:
             text = f"{RECALLED_MAX} recalled messages of this queue wait for their retention"

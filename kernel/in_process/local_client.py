@@ -126,7 +126,12 @@ class LocalClient(BaseClient):
             store, clock.monotonic_ms, self.administer, self._in_background
         )
         self._predecessors = Predecessors(store, self.leader_of, self._in_background)
-        self._retiring = Retiring(store, self.administrator.let_go_of_queues, self._in_background)
+        self._retiring = Retiring(
+            store,
+            self.administrator.let_go_of_queues,
+            self.administrator.go_on_resizing,
+            self._in_background,
+        )
         self.unused_groups = self.leader_tasks.unused_groups
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()

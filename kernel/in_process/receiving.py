@@ -15,6 +15,7 @@ from ..api.model import TopicInfo
 from ..broker.delivery.consumers import DispatchedConsumer
 from ..broker.delivery.dispatcher import Dispatcher
 from ..common.errors import Code, KernelError
+from ..common.ids import NUMBER_BITS
 from ..requests.pull import NOTHING, Pull
 from ..requests.session import LocalSession
 from ..store.node import Store
@@ -22,7 +23,7 @@ from ..store.node import Store
 
 def dispatcher_of(store: Store, topic: TopicInfo, group: str, number: int) -> Dispatcher:
     """Dispatcher of queue `number` of a topic. Raises KernelError NOT_FOUND."""
-    ref = topic.queues[number]
+    ref = topic.queue_numbered(number)
     return store.replica(ref.group).dispatcher(ref.id, group)
 
 
@@ -40,8 +41,8 @@ class Receiver:
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
         dispatchers = [
-            self._dispatcher(spec.topic, spec.group, number)
-            for number in range(len(spec.topic.queues))
+            self._dispatcher(spec.topic, spec.group, ref.id & NUMBER_BITS)
+            for ref in spec.topic.queues
         ]
         done: asyncio.Future[None] = self._loop.create_future()
         pull = begin_pull(spec, dispatchers, self._loop, partial(_set_once, done))

@@ -201,7 +201,7 @@ class ClusterClient(BaseClient):
     # --- Publishing -------------------------------------------------------------------------
 
     def _dispatcher(self, topic: TopicInfo, group: str, number: int) -> Dispatcher:
-        return self.transient.replica.dispatcher(topic.queues[number].id, group)
+        return self.transient.replica.dispatcher(topic.queue_numbered(number).id, group)
 
     def _has_settled(self, holder: Holder) -> None:
         if isinstance(holder, StreamPart):

@@ -128,13 +128,21 @@ class CutOvers:
         for _, run in refused:
             cut = self._cut(topic_of(QueueId(run[0])))
             cut.refused[batch] = None
-            if run[0] not in cut.sealed:
+            if run[0] not in cut.sealed and not self._is_old_answer(batch, run[0]):
                 cut.sealed.add(run[0])
                 cut.waiting.update(each for each in self._sent_to({run[0]}) if each is not batch)
         if refused:
             batch.remaining = 1  # until it is sent again
         self._go_on()
         return bool(refused)
+
+    def _is_old_answer(self, batch: ProducerBatch, queue: int) -> bool:
+        """Whether SEALED may be what another process was told of this batch, about a queue before
+        the one that is asked for now: it is kept under the batch's identity. That one takes what is
+        sent under the next; if it does not, it is sealed.
+        """
+        known = self._known.get(topic_of(QueueId(queue)))
+        return batch.is_first_identity and known is not None and not self._is_sealed(queue)
 
     # --- Going on ---------------------------------------------------------------------------
 

@@ -176,6 +176,12 @@ class ProducerBatch:
         """Store it once only (see `client.PublishBatch.once`)."""
         self.identity = (SUBSCRIBER_CLIENT | number, 1, sequence)
 
+    @property
+    def is_first_identity(self) -> bool:
+        """Whether it is sent under the identity that another process may have sent it under."""
+        client = self.identity[0] if self.identity is not None else 0
+        return SUBSCRIBER_CLIENT <= client < SUBSCRIBER_CLIENT + AGAIN_CLIENT
+
     def next_identity(self) -> bool:
         """What was refused is sent again: a group that has the batch must not take that for the
         same. False: it was, too often.

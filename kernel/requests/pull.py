@@ -15,6 +15,7 @@ from typing import Protocol
 
 from ..api.client import Consumer, Deliveries, Received
 from ..broker.delivery.consumers import DispatchedConsumer, Handed
+from ..broker.group_state.resized import RETIRED
 from ..common.errors import KernelError
 
 _TOKEN = struct.Struct("<QQQ")
@@ -148,8 +149,14 @@ class Pull:
         self._end()
 
     def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
-        """The topic is gone, or its leader is another node."""
-        if not self.has_ended:
+        """The topic is gone, or its leader is another node; or a sealed queue is gone: then the
+        others are waited for, if there are any.
+        """
+        if error is RETIRED:
+            self._consumers = [each for each in self._consumers if each is not consumer]
+            if not self._consumers:
+                self._end()
+        elif not self.has_ended:
             self._error = error
             self._end()
 

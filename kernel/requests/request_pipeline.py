@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 from typing import Protocol
 
 from ..common.errors import Code, KernelError
@@ -156,10 +157,11 @@ class RequestPipeline:
         lane.window = max(1, lane.window // 4)
         lane.broken = False
         now_ms = self._clock.monotonic_ms()
-        for request in list(lane.waiting):
-            if now_ms < request.deadline_ms:
-                break
+        late = list(takewhile(lambda each: each.deadline_ms <= now_ms, lane.waiting))
+        for request in late:
             del lane.waiting[request]
-            late = KernelError(Code.TIMEOUT, "no answer of a leader within the deadline")
-            request.done((late,))
+        # Whoever hears of it may send something else at once.
+        for request in late:
+            error = KernelError(Code.TIMEOUT, "no answer of a leader within the deadline")
+            request.done((error,))
         self._carry(group, lane)

@@ -151,7 +151,7 @@ def _figures(
         return None
     figures = TopicFigures(info)
     topics: dict[RaftGroup, TopicState] = {}
-    for number, ref in enumerate(info.queues):
+    for number, ref in zip(info.numbers, info.queues, strict=True):
         each = serving.get(ref.group)
         own = each.state.topics.get(ident) if each is not None else None
         if each is not None and own is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from kernel.api.client import PublishBatch
 from kernel.api.message import key_hash
@@ -296,6 +297,32 @@ def test_a_repeat_by_another_process_of_what_was_refused_is_stored_once() -> Non
     assert {client & SUBSCRIBER_CLIENT for _, (client, _, _), _ in queues.asked} == {
         SUBSCRIBER_CLIENT
     }
+
+
+def test_an_old_answer_to_another_process_keeps_nobody_waiting() -> None:
+    queues = Queues()
+    topic = Resized(queues, 1, 1)
+    process = Process(queues)
+    process.topology.put_topic(topic.info)
+    first = process.batch(Found((topic.info,)), Draft(b"001", key=b"a"))
+    first.once(5, 9)
+    process.publisher.submit(first)
+    topic.resize(2, Random(3))
+    queues.group = RaftGroup(1)
+    process.rest()  # it was refused, and the process ends before it knows the ring
+    topic.info = replace(  # as queues are made: in the group of their predecessor
+        topic.info, queues=tuple(replace(each, group=GROUPS[0]) for each in topic.info.queues)
+    )
+    other = Process(queues)
+    other.topology.put_topic(topic.info)
+    again = other.batch(Found((topic.info,)), Draft(b"001", key=b"a"))
+    again.once(5, 9)
+    other.publisher.submit(again)
+    other.rest()
+    other.publisher.submit(other.batch(Found((topic.info,)), Draft(b"002", key=b"a")))
+    other.rest()
+    assert len(other.heard) == 2
+    assert [each for each in queues.messages.values() if each] == [[b"001", b"002"]]
 
 
 def test_a_process_looks_for_sealed_queues_for_a_minute_only() -> None:

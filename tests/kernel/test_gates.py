@@ -10,16 +10,17 @@ import pytest
 
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
-from kernel.common.feature_levels import UNNUMBERED
+from kernel.common.feature_levels import LATEST
 from kernel.common.ids import NUMBER_BITS
 from kernel.store.replicas import gates
 from kernel.store.replicas.gates import Gates
+from kernel.store.replicas.replica import Replica
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.resizing import resize
 from tests.simulator.world import World, simulated
 
 ORDERED = GroupOptions(ordered=True)
-understanding = simulated(understands=UNNUMBERED, data_groups=1)
+understanding = simulated(understands=LATEST, data_groups=1)
 
 
 async def receive(peer: Peer, topic: TopicInfo, count: int = 10, lease_ms: int = 60_000):
@@ -229,7 +230,8 @@ async def random_run(world: World, seed: int) -> None:
                 await reader.settle(each, verb=verb)
         elif what < 0.95:
             topic = world.client.topic(DEFAULT_TENANT, "work") or topic
-            topic = reader.topic = await resize(world, topic, random.choice((1, 2, 3, 4)))
+            queues = max(random.choice((1, 2, 3, 4)), len({ref.group for ref in topic.queues}))
+            topic = reader.topic = await resize(world, topic, queues)
         else:
             await world.restart()
             peer = reader.peer = world.peer()
@@ -244,7 +246,7 @@ async def random_run(world: World, seed: int) -> None:
 
 
 def run(seed: int, data_groups: int = 1) -> None:
-    simulated(understands=UNNUMBERED, data_groups=data_groups)(random_run)(seed)
+    simulated(understands=LATEST, data_groups=data_groups)(random_run)(seed)
 
 
 @pytest.mark.parametrize("data_groups", [1, 3])
@@ -264,3 +266,34 @@ def test_messages_out_of_order_would_be_noticed(monkeypatch) -> None:
 def for_all() -> None:
     for seed in range(10):
         run(seed)
+
+
+@understanding
+async def test_a_predecessor_that_went_before_it_was_called_drained_keeps_nobody_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Replica, "_propose_drained", lambda *_: None)
+    peer = world.peer()
+    topic = await peer.topic("work", group=ORDERED)
+    await put(peer, topic, "a1")
+    reader = Reader(world, peer, topic)
+    assert await reader.take(1) == ["a1"]
+    topic = reader.topic = await resize(world, topic, 2)
+    await put(peer, topic, "a2")
+    assert await reader.take() == []
+    await reader.settle("a1")
+    await asyncio.sleep(40)  # it is retired
+    assert await reader.take() == ["a2"]
+
+
+@understanding
+async def test_who_does_not_know_that_a_queue_is_gone_hears_sealed_and_loses_nothing(
+    world: World,
+) -> None:
+    peer = world.peer()
+    old = await peer.topic("work")
+    topic = await resize(world, old, 2)
+    await asyncio.sleep(40)
+    assert old.queues[0] not in (world.client.topic(DEFAULT_TENANT, "work") or old).queues
+    await put(peer, old, "a1")
+    assert await Reader(world, peer, topic).take() == ["a1"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
 from kernel.api.atomic import Settle, Transaction
-from kernel.api.client import DeleteTopic, Settlement
+from kernel.api.client import DeleteTopic, ReceiveSpec, Settlement
 from kernel.api.model import (
+    DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
     GroupOptions,
@@ -19,14 +21,14 @@ from kernel.api.model import (
 from kernel.broker.log_commands.resize_commands import Plan
 from kernel.common import ring as rings
 from kernel.common.errors import Code, KernelError
-from kernel.common.feature_levels import UNNUMBERED
+from kernel.common.feature_levels import LATEST, REPLICAS
 from kernel.common.ids import NUMBER_BITS, Offset, home_of, queue_id, topic_of
 from tests.kernel.test_transact import batch_of, figures
 from tests.simulator.peer import Draft
 from tests.simulator.resizing import resize, seal
 from tests.simulator.world import World, simulated
 
-understanding = simulated(understands=UNNUMBERED)
+understanding = simulated(understands=LATEST)
 
 
 @understanding
@@ -121,7 +123,7 @@ async def test_a_resize_that_was_begun_is_finished_by_whoever_leads_next(world: 
     assert found.ring == after
     state = world.opened.store.replica(home_of(topic.id)).state
     assert state.resized[topic.id].plan is None
-    assert (await world.client.administrator.resize(DEFAULT_TENANT, "work", 4)) == found
+    assert (await resize(world, found, 4)) == found
 
 
 @understanding
@@ -148,7 +150,7 @@ async def test_what_keeps_its_queues_is_not_resized(world: World) -> None:
             (TopicOptions(durable=False), GroupOptions()),
             (TopicOptions(priority_max=5), GroupOptions()),
             (TopicOptions(messages_max=5), GroupOptions()),
-            (TopicOptions(deduplication_ms=5_000), GroupOptions()),
+            (TopicOptions(deduplication_ms=5_000), GroupOptions()),  # of one queue
             (TopicOptions(), GroupOptions(single_active_consumer=True)),
         )
     ):
@@ -163,7 +165,7 @@ async def test_what_keeps_its_queues_is_not_resized(world: World) -> None:
         assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-@simulated()
+@simulated(understands=REPLICAS)
 async def test_nothing_is_resized_before_the_level_is_on(world: World) -> None:
     topic = await world.peer().topic("work")
     with pytest.raises(KernelError, match="level"):
@@ -214,7 +216,7 @@ async def test_a_sealed_queue_goes_when_everybody_is_done_with_it(world: World) 
         assert found is not None
         await peer.publish(peer.client.to_topic(found), *drafts)
         await asyncio.sleep(3)
-        topic = await resize(world, found, 1 + (round_ + 1) % 3)
+        topic = await resize(world, found, 2 + (round_ + 1) % 3)
         await asyncio.sleep(40)
     found = world.client.topic(DEFAULT_TENANT, "work")
     assert found is not None
@@ -228,3 +230,54 @@ async def test_a_sealed_queue_goes_when_everybody_is_done_with_it(world: World) 
     home = world.opened.store.replica(home_of(topic.id)).state
     assert home.resized[topic.id].offsets_from > 0
     assert not home.resized[topic.id].predecessors
+
+
+@understanding
+async def test_a_repeat_is_known_to_the_successors_until_the_window_is_past(world: World) -> None:
+    peer = world.peer()
+    found = await peer.topic("work", TopicOptions(queues=2, deduplication_ms=60_000))
+    consumer = peer.attach(found, credit=1_000, auto_ack=True)
+    drafts = [Draft(b"x", key=b"%d" % n, deduplication_id=b"d%d" % n) for n in range(9)]
+    for queues in (4, 2, 5):
+        await peer.publish(peer.client.to_topic(found), *drafts)
+        found = await resize(world, found, queues)
+        await asyncio.sleep(5)
+    await peer.publish(peer.client.to_topic(found), *drafts)
+    await asyncio.sleep(1)
+    assert len(consumer.got) == 9
+    await asyncio.sleep(90)
+    await peer.publish(peer.client.to_topic(found), *drafts)
+    await asyncio.sleep(40)
+    assert len(consumer.got) == 18
+    again = world.client.topic(DEFAULT_TENANT, "work")
+    assert again is not None
+    assert again.queues == again.writable  # the windows are past: nothing is kept for them
+
+
+@understanding
+async def test_queues_of_two_raft_groups_are_not_merged(world: World) -> None:
+    topic = await world.peer().topic("work", TopicOptions(queues=2))
+    with pytest.raises(KernelError, match="in 2 Raft groups") as caught:
+        await resize(world, topic, 1)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@understanding
+async def test_who_pulls_from_a_queue_that_goes_hears_of_nothing(world: World) -> None:
+    peer = world.peer()
+    old = await peer.topic("work")
+    spec = ReceiveSpec(old, DEFAULT_GROUP, 1, wait_ms=100_000, lease_ms=1_000)
+    waiting = asyncio.ensure_future(peer.client.receive(spec))
+    found = await resize(world, old, 2)
+    both = replace(spec, topic=found)
+    longer = asyncio.ensure_future(peer.client.receive(both))
+    await asyncio.sleep(40)
+    assert (await waiting).deliveries is None
+    assert not longer.done()
+    now = world.client.topic(DEFAULT_TENANT, "work")
+    assert now is not None
+    await peer.publish(peer.client.to_topic(now), b"late")
+    assert (await longer).deliveries is not None
+    with pytest.raises(KernelError) as caught:
+        await peer.client.receive(spec)
+    assert caught.value.code is Code.NOT_LEADER

@@ -82,6 +82,17 @@ def test_one_queue_grows_to_sixteen_and_shrinks_to_four() -> None:
     assert {len(each) for each in rings.predecessors(sixteen, four).values()} == {4}
 
 
+def test_queues_of_two_raft_groups_never_become_one() -> None:
+    ring = rings.first_ring(6)
+    places = {number: number % 2 for number in range(6)}
+    after = rings.resized(ring, 2, range(6, 256), places)
+    for old in rings.predecessors(ring, after).values():
+        assert len({places[each] for each in old}) == 1
+    assert sizes(after) == {6: 192, 7: 192}
+    with pytest.raises(ValueError, match="in 2 Raft groups"):
+        rings.resized(ring, 1, range(6, 256), places)
+
+
 def test_a_queue_moves_with_all_its_keys() -> None:
     ring = rings.first_ring(3)
     after = rings.moved(ring, 1, [1, 2, 5, 6])

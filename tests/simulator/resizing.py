@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel.api.changes import ResizeTopic
 from kernel.api.model import TopicInfo
 from kernel.broker.log_commands.resize_commands import Seal
 from kernel.common.ids import NUMBER_BITS
@@ -17,4 +18,7 @@ async def seal(world: World, topic: TopicInfo, numbers: list[int]) -> None:
 
 async def resize(world: World, topic: TopicInfo, queues: int) -> TopicInfo:
     """Have so many queues of a topic take messages."""
-    return await world.client.administrator.resize(topic.tenant, topic.name, queues)
+    change = ResizeTopic(topic.tenant, topic.name, queues, by_key=True)
+    resized = await world.client.administer(change)
+    assert isinstance(resized, TopicInfo)
+    return resized

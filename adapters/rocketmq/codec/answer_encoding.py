@@ -107,6 +107,7 @@ class Name(NamedTuple):
     name: str
 
 
+READ: Final = 2
 READ_WRITE: Final = 4
 """`enum Permission`."""
 
@@ -124,11 +125,13 @@ def broker(name: str, place: AnswerPlace) -> bytes:
     return block(4, text(1, name) + block(3, endpoints))
 
 
-def queue(topic: Name, ident: int, server: bytes, accepts: Sequence[int]) -> bytes:
+def queue(
+    topic: Name, ident: int, server: bytes, accepts: Sequence[int], permission: int = READ_WRITE
+) -> bytes:
     """A MessageQueue without its own field number. `ident` -1: any queue; `server`: `broker`."""
     shown = number(2, ident) if ident >= 0 else _ANY_QUEUE
     types = b"".join(map(varint, accepts))
-    return resource(1, topic) + shown + number(3, READ_WRITE) + server + block(5, types)
+    return resource(1, topic) + shown + number(3, permission) + server + block(5, types)
 
 
 _ANY_QUEUE: Final = b"\x10" + b"\xff" * 9 + b"\x01"

@@ -196,8 +196,8 @@ def _queue(topic: Topic, queue: MessageQueue) -> int:
     if topic.info.options.kind is not TopicKind.STREAM:
         text = "this topic keeps messages until they are acked: receive and ack instead"
         raise RocketmqError(Code.UNSUPPORTED, text)
-    if not 0 <= queue.id < len(topic.info.queues):
-        text = f"the topic has queues 0 to {len(topic.info.queues) - 1}, not {queue.id}"
+    if queue.id not in topic.info.numbers:
+        text = f"the topic has queues {topic.info.numbers}, not {queue.id}"
         raise RocketmqError(Code.BAD_REQUEST, text)
     return queue.id
 

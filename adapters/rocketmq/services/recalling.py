@@ -71,7 +71,7 @@ def decode(topic: TopicInfo, handle: str) -> Sent:
             sent = Sent(queue, offset, data[_HEAD.size + _PLACE.size :])
             # Comparing whole handles also tells mangled ones, and those of another topic.
             is_whole = ident == topic.id and encode(topic, sent) == handle.encode()
-            if is_whole and queue < len(topic.queues):
+            if is_whole and queue in topic.numbers:
                 return sent
     raise RocketmqError(Code.BAD_REQUEST, "this is no recall handle of this topic")
 

@@ -2,8 +2,9 @@
 
 The addresses in a route are those that the client dialled, which the request holds: it keeps
 talking to the access point it came in by, whatever lies in between. An operator can name another
-address for a listener (`advertised`). There is one broker. Every queue may be read and written, has
-broker id 0, and says which types of messages it takes: clients leave out what has not all of these
+address for a listener (`advertised`). There is one broker. Every queue may be read, and written
+unless it is sealed (ADR 31); it has one number for as long as it is there and broker id 0, and
+says which types of messages it takes: clients leave out what has not all of these
 (docs/design/rocketmq.md).
 
 A consumer takes from every queue of the topic whichever it names. So a group that delivers at once
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import ipaddress
 from typing import TYPE_CHECKING, Final
+
+from kernel.common.ids import NUMBER_BITS
 
 from ..codec import answer_encoding as wire
 from ..codec.answer_encoding import AnswerPlace
@@ -91,8 +94,18 @@ def route(topic: Topic, name: Name, broker_name: str, place: AnswerPlace) -> byt
     """QueryRouteResponse. `name`: the topic as the client spells it."""
     server = wire.broker(broker_name, place)
     accepts = topic.target.accepted
+    writable = topic.info.writable
     return wire.route_answer(
-        [wire.queue(name, number, server, accepts) for number in range(len(topic.info.queues))]
+        [
+            wire.queue(
+                name,
+                ref.id & NUMBER_BITS,
+                server,
+                accepts,
+                wire.READ_WRITE if ref in writable else wire.READ,
+            )
+            for ref in topic.info.queues
+        ]
     )
 
 
@@ -102,5 +115,5 @@ def assignment(
     """QueryAssignmentResponse, for a group that delivers in order or not."""
     server = wire.broker(broker_name, place)
     accepts = topic.target.accepted
-    numbers = range(len(topic.info.queues)) if fifo else (-1,)
+    numbers = [ref.id & NUMBER_BITS for ref in topic.info.queues] if fifo else [-1]
     return wire.assignment_answer([wire.queue(name, number, server, accepts) for number in numbers])

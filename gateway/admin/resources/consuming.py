@@ -242,14 +242,15 @@ class ConsumingRoutes:
 
 
 def _queues(topic: TopicInfo, asked: SeekRequest) -> Sequence[int]:
-    count = len(topic.queues)
-    if asked.queue is not None and asked.queue >= count:
-        text = f"{topic.name} has queues 0 to {count - 1}"
+    numbers = topic.numbers
+    count = len(numbers)
+    if asked.queue is not None and asked.queue not in numbers:
+        text = f"{topic.name} has queues {', '.join(map(str, numbers))}"
         raise KernelError(Code.INVALID_ARGUMENT, text)
     if asked.offset is not None and asked.queue is None and count > 1:
         text = f"each of the {count} queues counts its own offsets: name the queue"
         raise KernelError(Code.INVALID_ARGUMENT, text)
-    return range(count) if asked.queue is None else [asked.queue]
+    return numbers if asked.queue is None else [asked.queue]
 
 
 def _token(text: str) -> bytes:

@@ -156,9 +156,11 @@ class MessageRoutes:
     async def peek(self, request: Request) -> Response:
         """Messages from an offset on, of one queue, or of all from one queue on."""
         topic = await find_topic(self._client, self._tenants.of(request), request)
-        last = len(topic.queues) - 1
+        last = max(topic.numbers)
         one = "queue" in request.query_params
         first = number(request, "queue" if one else "from_queue", 0, most=last)
+        if one:
+            topic.queue_numbered(first)
         offset = number(request, "offset", 0)
         since_ms = number(request, "since_ms", 0)
         group = request.query_params.get("group")
@@ -182,7 +184,7 @@ class MessageRoutes:
         of each queue from a time and from what a group is not done with on. One read a message: a
         page of the largest ones must not be in memory at once.
         """
-        for queue in queues:
+        for queue in (each for each in topic.numbers if each in queues):
             start, end = await self._client.span(topic, queue)
             at = max(start, offset) if queue == queues.start else start
             if group is not None:

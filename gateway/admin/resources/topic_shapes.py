@@ -103,6 +103,8 @@ class QueueShown(Struct, frozen=True, kw_only=True):
     raft_group: int
     first_offset: int
     next_offset: int
+    sealed: bool
+    """It takes nothing new, and goes once it is consumed: the topic was resized."""
 
 
 class TopicShown(Struct, frozen=True, kw_only=True):

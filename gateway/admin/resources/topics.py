@@ -2,7 +2,7 @@
 
 GET    /topics?prefix=&search=&type=&sort=&after=&limit=     POST   /topics
 GET    /topics/TOPIC                           PATCH  /topics/TOPIC
-DELETE /topics/TOPIC?if_unused=&if_empty=      POST   /topics/TOPIC/purge
+DELETE /topics/TOPIC?if_unused=&if_empty=      POST   /topics/TOPIC/purge, /topics/TOPIC/resize
 GET    /groups?topic=&after=&limit=            POST   /topics/TOPIC/groups
 GET, PATCH, DELETE /topics/TOPIC/groups/GROUP
 
@@ -19,7 +19,7 @@ from gateway.admin.http.requests import answer, flag, nothing, page_of, path_nam
 from gateway.admin.resources import topic_shapes as shapes
 from gateway.admin.resources.tenants import of_tenant
 from gateway.admin.resources.topic_listing import TopicListing, Wanted
-from kernel.api.client import DeleteGroup, DeleteTopic, PurgeTopic, PutTopic
+from kernel.api.client import DeleteGroup, DeleteTopic, PurgeTopic, PutTopic, ResizeTopic
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 from kernel.common.errors import Code, KernelError
 
@@ -63,6 +63,15 @@ class PurgeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Purged(Struct, frozen=True):
     messages: int
+
+
+class ResizeRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """`by_key`: it is known that messages without a key have no order in a topic of several queues;
+    asked for of one that has had one queue.
+    """
+
+    queues: Annotated[int, Meta(ge=1, le=256)]
+    by_key: bool = False
 
 
 class TopicRoutes:
@@ -142,6 +151,15 @@ class TopicRoutes:
         messages = await self._client.administer(change)
         assert isinstance(messages, int)
         return answer(Purged(messages))
+
+    async def resize_topic(self, request: Request) -> Response:
+        """Have so many queues take messages; those that are sealed go once they are consumed."""
+        asked = await read_body(request, ResizeRequest)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
+        change = ResizeTopic(topic.tenant, topic.name, asked.queues, asked.by_key)
+        resized = await self._client.administer(change)
+        assert isinstance(resized, TopicInfo)
+        return answer(await self._details(resized))
 
     async def purge_topic(self, request: Request) -> Response:
         """Drop what a group has not consumed; says how many messages."""
@@ -245,11 +263,16 @@ class TopicRoutes:
 
     async def _details(self, topic: TopicInfo) -> shapes.TopicDetails:
         queues = []
-        for number, ref in enumerate(topic.queues):
+        writable = topic.writable
+        for number, ref in zip(topic.numbers, topic.queues, strict=True):
             first, following = await self._client.span(topic, number)
             queues.append(
                 shapes.QueueShown(
-                    number=number, raft_group=ref.group, first_offset=first, next_offset=following
+                    number=number,
+                    raft_group=ref.group,
+                    first_offset=first,
+                    next_offset=following,
+                    sealed=ref not in writable,
                 )
             )
         return shapes.TopicDetails(

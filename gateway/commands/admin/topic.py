@@ -20,6 +20,7 @@ from gateway.commands.common.output import CommandError, ExitCode, Format, Table
 from gateway.commands.common.values import (
     CHANGED,
     CREATED,
+    RESIZED,
     confirm,
     duration_text,
     milliseconds_or_none,
@@ -55,9 +56,7 @@ class OverflowChoice(StrEnum):
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic.")]
-Queues = Annotated[
-    int | None, typer.Option("--queues", help="Number of queues, fixed for good (1 to 256).")
-]
+Queues = Annotated[int | None, typer.Option("--queues", help="Number of queues (1 to 256).")]
 Ttl = Annotated[
     str | None, typer.Option("--ttl", help="Messages expire after so long (30s, 5m), or none.")
 ]
@@ -250,12 +249,36 @@ def purge_topic(
     put(answer, Table(("purged", "messages"), [(name, str(purged["messages"]))]), output)
 
 
+@with_groups
+def resize_topic(
+    name: Name,
+    queue_count: Annotated[
+        int, typer.Option("--queues", help="How many queues take messages then (1 to 256).")
+    ],
+    by_key: Annotated[
+        bool,
+        typer.Option(
+            "--by-key",
+            help="Its messages need no order but that of their keys: asked for where it has had "
+            "one queue.",
+        ),
+    ] = False,
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.SUMMARY,
+) -> None:
+    """Have more queues, or fewer, while it is used. Old ones are sealed, and go once consumed."""
+    body = {"queues": queue_count, "by_key": by_key}
+    _show(server.connect().post(path_of("topics", name) + "/resize", body), output, RESIZED)
+
+
 _SHARED: dict[str, Callable[..., None]] = {
     "ls": list_topics,
     "info": show_topic,
     "set": set_topic,
     "rm": remove_topic,
     "purge": purge_topic,
+    "resize": resize_topic,
 }
 for _verb, _function in _SHARED.items():
     topics.command(_verb)(_function)
@@ -284,7 +307,8 @@ def _half(bounds: dict[str, int]) -> str:
 
 def _summary(topic: dict[str, Any], done: str) -> str:
     """One line: what it is, what is set, who can use it."""
-    options, count = topic["options"], len(topic["queues"])
+    options = topic["options"]
+    count = sum(not each["sealed"] for each in topic["queues"])
     facts = [topic["type"], f"{count} queue" if count == 1 else f"{count} queues"]
     for name, said in (("retention_ms", "kept for"), ("message_ttl_ms", "expires after")):
         if options[name] is not None:
@@ -308,7 +332,9 @@ def _show(topic: dict[str, Any], output: Format, done: str = "") -> None:
             rows.append((name, value))
     for queue in topic["queues"]:
         span = f"offsets {queue['first_offset']} to {queue['next_offset']}"
-        rows.append((f"queue {queue['number']}", f"{span}, raft group {queue['raft_group']}"))
+        sealed = ", sealed: goes once it is consumed" if queue["sealed"] else ""
+        place = f"{span}, raft group {queue['raft_group']}{sealed}"
+        rows.append((f"queue {queue['number']}", place))
     for group in topic["groups"]:
         oldest = duration_text(group["oldest_age_ms"])
         figures = f"ready {group['ready']}, leased {group['leased']}, delayed {group['delayed']}"

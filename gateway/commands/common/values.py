@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NONE = "none"
 """Takes a limit away."""
 
-CREATED, CHANGED = "created", "changed"
+CREATED, CHANGED, RESIZED = "created", "changed", "resized"
 """How a summary begins."""
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

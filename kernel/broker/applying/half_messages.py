@@ -58,10 +58,10 @@ class HalfCommands:
         kept = 0
         for ident, first, count, features in runs:
             queue = state.queues.get(QueueId(ident))
-            if queue is None:
+            if queue is None and not state.takes_nothing(QueueId(ident)):
                 numbers += [0] * count
                 continue
-            if queue.id in state.sealed:
+            if queue is None or queue.id in state.sealed:
                 numbers += [SEALED] * count
                 continue
             columns = columns_of(features | Feature.SIZE, entry, bounds[first : first + count])

@@ -15,7 +15,9 @@ from collections.abc import Callable
 
 from ...api.model import TopicInfo
 from ...common.errors import Code, KernelError
-from ...common.ids import NUMBER_BITS, Offset, QueueId, queue_id, topic_of
+from ...common.ids import NUMBER_BITS, QUEUES_PER_TOPIC_MAX, Offset, QueueId, queue_id, topic_of
+from ...common.ring import in_turn
+from ..group_state.deduplication import Seen
 from ..group_state.progress import GroupProgress
 from ..group_state.resized import Planned, ResizedTopic, Successor
 from ..group_state.state import GroupState, QueueState, Section, TopicState
@@ -120,6 +122,9 @@ class Resizes:
                 self._make(resized, topic, ident, max(each.first, resized.offsets_from))
                 resized.successors[each.number] = Successor(frozenset(each.predecessors))
         resized.keep_predecessors(refs)
+        if command.successors:
+            last = in_turn([each.number for each in command.successors], resized.next_number)[-1]
+            resized.next_number = (last + 1) % QUEUES_PER_TOPIC_MAX
         self._observer.queues_changed(topic)
         info = topic.info()
         if state.topic_names.get((topic.tenant, topic.name)) == topic.id:
@@ -183,3 +188,19 @@ def retirement(state: GroupState, ident: QueueId) -> int | None:
     ):
         return NEEDED
     return STILL_NAMED if any(ref.id == ident for ref in topic.refs) else None
+
+
+def known_before(state: GroupState, queue: QueueState, ident: bytes) -> Seen | None:
+    """What the predecessors of a queue know of a deduplication id: they are sealed, in this group,
+    and stay until their windows are past.
+    """
+    topic = queue.topic
+    resized = state.resized.get(topic.id)
+    successor = resized.successors.get(queue.id & NUMBER_BITS) if resized is not None else None
+    since_ms = state.time_ms - (topic.options.deduplication_ms or 0)
+    for number in sorted(successor.predecessors) if successor is not None else ():
+        before = state.queues.get(queue_id(topic.id, number))
+        known = before.recent.get(ident) if before is not None and before.recent else None
+        if known is not None and known[3] > since_ms:
+            return known
+    return None

@@ -11,7 +11,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ...api.model import QueueRef
+from ...common.errors import Code, KernelError
 from ...common.ids import NUMBER_BITS, QueueId, TopicId, queue_id
+
+RETIRED = KernelError(Code.NOT_LEADER, "the queue was sealed, and nobody needs it any more")
+"""What a queue that is gone ends with, while its topic has others: whoever waits there has missed
+nothing, and finds these as soon as it knows the definition. As if it were led elsewhere."""
 
 
 @dataclass(slots=True)
@@ -55,6 +60,9 @@ class ResizedTopic:
     has keys, theirs included."""
     plan: Planned | None = None
     """In the home."""
+    next_number: int = 0
+    """Where to look for the numbers of new queues, round and round: one that is free is used again
+    as late as can be, so that nobody knows of the queue any more that had it."""
     never_stored: int = 0
     """What the sum of its queues' tails has too much as a count of the messages stored: offsets
     below the first of each successor, less those of queues that are gone."""

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from ...api.model import DeadLetter, Reason, Route, RouterInfo, RouterOptions
-from ...common.ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
+from ...common.ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, topic_of
 from ...common.names import ByName
 from ...raft.messages import Membership
 from .halves import Halves
@@ -208,6 +208,12 @@ class GroupState:
         """What the queues hold: it follows from them, so no part of snapshots."""
         self.cut: Saver | None = None
         """The snapshot that is being taken; no part of the state."""
+
+    def takes_nothing(self, queue: QueueId) -> bool:
+        """Whether a queue is sealed, or has been and is gone: its topic has others by now."""
+        return queue in self.sealed or (
+            topic_of(queue) in self.resized and queue not in self.queues
+        )
 
     def result_of(self, identity: tuple[int, int, int]) -> object:
         """What a gateway's batch (client, epoch, sequence) came to; None: it has not been applied,

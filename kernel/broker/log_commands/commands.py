@@ -33,7 +33,7 @@ import msgspec
 
 from ...api.client import LeaseVerb, Settlement
 from ...api.model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
-from ...common.feature_levels import REGISTER, TENANTS, UNNUMBERED
+from ...common.feature_levels import REGISTER, RESIZE, TENANTS
 from ...common.ids import Offset, QueueId, TopicId
 from . import tree_commands as tree
 from .give_up import GiveUp
@@ -409,7 +409,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 
-_UNNUMBERED = (Command.PLAN, Command.SEAL, Command.RESIZE, Command.DRAINED, Command.RETIRE)
+_RESIZES = (Command.PLAN, Command.SEAL, Command.RESIZE, Command.DRAINED, Command.RETIRE)
 
 LEVELS: dict[tuple[int, int], int] = {
     **{(int(each), VERSION): 0 for each in Command},
@@ -417,7 +417,7 @@ LEVELS: dict[tuple[int, int], int] = {
     (int(Command.CHANGE), CHANGE_RETURNS): 0,
     (int(Command.PUT_RECORDS), VERSION): REGISTER,
     (int(Command.FORGET_TENANT), VERSION): TENANTS,
-    **{(int(each), VERSION): UNNUMBERED for each in _UNNUMBERED},
+    **{(int(each), VERSION): RESIZE for each in _RESIZES},
 }
 """Every command that this build understands, by type and version, and the level that has to be on
 before one is written."""

@@ -13,6 +13,7 @@ def resized_record(topic: TopicRecord, ring: bytes, resized: ResizedTopic) -> Re
         ring,
         resized.offsets_from,
         resized.never_stored,
+        resized.next_number,
         sorted(resized.sealed.items()),
         [
             (
@@ -41,5 +42,6 @@ def resized_of(record: ResizedTopicRecord) -> ResizedTopic:
         successors,
         {number: frozenset(each) for number, each in record.predecessors.items()},
         Planned(*record.plan) if record.plan is not None else None,
+        record.next_number,
         record.never_stored,
     )

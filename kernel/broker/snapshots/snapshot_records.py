@@ -76,6 +76,7 @@ class ResizedTopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="resi
     ring: bytes
     offsets_from: int
     never_stored: int
+    next_number: int
     sealed: list[SealedRow]
     successors: list[SuccessorRow]
     predecessors: dict[int, list[int]]

@@ -57,6 +57,15 @@ class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag=1):
     if_empty: bool
 
 
+class ResizeTopic(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Carries a `changes.ResizeTopic`."""
+
+    tenant: Name
+    name: Name
+    queues: int
+    by_key: bool
+
+
 class PurgeTopic(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Carries a `changes.PurgeTopic`."""
 
@@ -173,6 +182,7 @@ Change = (
     | CancelMove
     | PurgeBefore
     | StartMoveOfSome
+    | ResizeTopic
 )
 
 
@@ -215,6 +225,7 @@ _KINDS: dict[type[changes.Administration], type[msgspec.Struct]] = {
     changes.PutTopic: PutTopic,
     changes.DeleteTopic: DeleteTopic,
     changes.PurgeTopic: PurgeTopic,
+    changes.ResizeTopic: ResizeTopic,
     changes.DeleteGroup: DeleteGroup,
     changes.PutRouter: PutRouter,
     changes.DeleteRouter: DeleteRouter,

@@ -275,7 +275,12 @@ class PullService(Unconcerned):
         if gateway.is_paused and not head.wait_ms:
             raise KernelError(Code.BUSY, "too many answers are on their way to this gateway")
         replica = self._store.replica(group)
-        dispatchers = [replica.dispatcher(QueueId(each), head.name) for each in head.queues]
+        # The gateway may not have heard of a resize: what is gone holds nothing for it.
+        queues = [each for each in map(QueueId, head.queues) if not replica.is_retired(each)]
+        if not queues:
+            reply(_NOTHING)
+            return
+        dispatchers = [replica.dispatcher(each, head.name) for each in queues]
         topic = dispatchers[0].queue.topic.info()
         self._client.used(topic.id, head.name)
         spec = ReceiveSpec(

@@ -112,7 +112,7 @@ class Missing:
         }
         commits = {group: scan.groups[group].hard_state.commit for group in states}
         counted = _Counted(suspects)
-        again = Replay(counted, states, commits, self._node)
+        again = Replay(counted, states, commits, self._node, self._snapshots.understands)
         for number, index, term, body in replay(self._disk, scan, list(scan.chain), scan.marks):
             if number in groups:
                 again.take(RaftGroup(number), index, term, body)

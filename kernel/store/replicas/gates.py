@@ -21,7 +21,7 @@ from ...broker.delivery.dispatcher import GATED, Dispatcher
 from ...broker.group_state.state import GroupState, QueueState
 from ...broker.index.features import Feature
 from ...broker.log_commands.resize_commands import Drained
-from ...common.ids import NUMBER_BITS, QueueId, queue_id, topic_of
+from ...common.ids import NUMBER_BITS, QueueId, TopicId, queue_id, topic_of
 
 GATE_MESSAGES_MAX = 65_536
 """Unsettled messages of a predecessor that are looked at, at some 0.7 us each, and then kept by
@@ -134,6 +134,12 @@ class Gates:
     def drained(self, queue: QueueId, group: str) -> None:
         """A successor waits for one less, in the log."""
         self._drained[queue, group] = None
+
+    def topic_changed(self, topic: TopicId) -> None:
+        """A topic may have lost predecessors: all were done with those, whether or not that was
+        said.
+        """
+        self._drained.update((key, None) for key in self._gates if topic_of(key[0]) == topic)
 
     # --- Looking ----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from ...broker.delivery.claims import await_claims, claims_over
 from ...broker.delivery.dispatcher import NO_LEASE, Dispatcher
 from ...broker.delivery.group_counts import CountsOfGroups, GroupCounts
 from ...broker.group_state.length_limits import Limits
+from ...broker.group_state.resized import RETIRED
 from ...broker.group_state.state import GroupState, QueueState, RouterState, TopicState
 from ...broker.group_state.tree_state import TreeEvent, WillsGrew
 from ...broker.log_commands import commands
@@ -102,8 +103,8 @@ class Replica(Observer):
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
     def takes_nothing(self, queue: QueueId) -> bool:
-        """Whether a queue is sealed where what is asked for now will stand in the log."""
-        return queue in self._sealing or queue in self.state.sealed
+        """Whether a queue is sealed, or gone, where what is asked for now will stand in the log."""
+        return queue in self._sealing or self.state.takes_nothing(queue)
 
     # --- Leading ----------------------------------------------------------------------------
 
@@ -256,7 +257,7 @@ class Replica(Observer):
             raise KernelError(Code.NOT_LEADER, "this node does not serve the group")
         queue = self.state.queues.get(ident)
         if queue is None or group not in queue.groups:
-            raise KernelError(Code.NOT_FOUND, f"no group {group} on this topic")
+            raise self._gone(ident, f"no group {group} on this topic")
         found = Dispatcher(queue, group, self)
         if self.awaits_claims:
             await_claims(found)
@@ -268,6 +269,14 @@ class Replica(Observer):
         if self.state.resized:
             self.gates.begun(found)
         return found
+
+    def is_retired(self, ident: QueueId) -> bool:
+        """Whether a queue was sealed and is gone, while its topic has others."""
+        return ident not in self.state.queues and self.state.takes_nothing(ident)
+
+    def _gone(self, ident: QueueId, text: str) -> KernelError:
+        """What is said of a queue that is not there, or of which a group is not."""
+        return RETIRED if self.is_retired(ident) else KernelError(Code.NOT_FOUND, text)
 
     def _is_dispatched(self, key: tuple[QueueId, str]) -> bool:
         return key in self._dispatchers
@@ -608,6 +617,8 @@ class Replica(Observer):
 
     def queues_changed(self, topic: TopicState) -> None:
         """Settings changed: messages may be too many or too old now."""
+        if self.gates.is_busy:
+            self.gates.topic_changed(topic.id)
         for ref in topic.refs:
             if ref.id in self.state.queues:
                 self.trimmer.watch(ref.id, topic.options)
@@ -634,8 +645,7 @@ class Replica(Observer):
                 del self._dispatchers[queue.id, dispatcher.group]
                 self._idle.remove(dispatcher)
                 self.gates.ended(dispatcher)
-                name = queue.topic.name
-                dispatcher.end(KernelError(Code.NOT_FOUND, f"topic {name} was deleted"))
+                dispatcher.end(self._gone(queue.id, f"topic {queue.topic.name} was deleted"))
 
     def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
         """A definition changed."""

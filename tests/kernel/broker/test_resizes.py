@@ -27,7 +27,7 @@ from kernel.broker.machine import Machine
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.common import ring as rings
 from kernel.common.errors import Code, KernelError
-from kernel.common.feature_levels import LATEST, UNNUMBERED
+from kernel.common.feature_levels import LATEST, REPLICAS
 from kernel.common.ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, queue_id
 from kernel.log.errors import FormatError, NotUnderstood
 from kernel.log.format import entry as entries
@@ -56,7 +56,7 @@ class Topic:
     def __init__(self, queues: int = 1, options: TopicOptions | None = None) -> None:
         self.references = References()
         self.state = GroupState(HERE)
-        self.state.feature_level = UNNUMBERED
+        self.state.feature_level = LATEST
         self.time_ms = 1
         self.use(self.state)
         self.options = options or TopicOptions(queues=queues)
@@ -65,7 +65,7 @@ class Topic:
 
     def use(self, state: GroupState) -> None:
         self.state = state
-        self.machine = Machine(state, self.references, Silent(), UNNUMBERED)
+        self.machine = Machine(state, self.references, Silent(), LATEST)
 
     @property
     def info(self) -> TopicInfo:
@@ -178,7 +178,7 @@ class Topic:
         rows = [each for each in counts(self.state) if each.verb is Verb.ROUTED]
         for each in rows[:1]:
             assert sum(row.messages for row in rows) == each.end_offset
-        again = load(dump(self.state), UNNUMBERED)
+        again = load(dump(self.state), LATEST)
         assert state_hash(again) == state_hash(self.state)
         assert again.sealed == self.state.sealed
         assert again.topics[TOPIC].info() == self.info
@@ -287,8 +287,8 @@ def test_queues_elsewhere_are_made_by_their_own_group_alone() -> None:
     topic.do(commands.PutTopic("t", "n", topic.options, GROUPS, False, TOPIC, ()))
     assert queue_id(TOPIC, 1) not in topic.state.queues
     there = GroupState(ELSEWHERE)
-    there.feature_level = UNNUMBERED
-    machine = Machine(there, References(), Silent(), UNNUMBERED)
+    there.feature_level = LATEST
+    machine = Machine(there, References(), Silent(), LATEST)
     new = (NewQueue(1, Offset(3), (0,)),)
     packed = commands.encode_control(topic.change(topic.info.queues, after, new, 0))
     for _ in range(2):
@@ -323,12 +323,12 @@ def test_a_topic_that_is_deleted_takes_all_its_queues_with_it() -> None:
     assert [(each.messages, each.end_offset) for each in rows] == [(5, 5)]
 
 
-def test_no_build_applies_what_is_not_whole() -> None:
+def test_no_build_applies_it_that_does_not_know_it_or_before_it_is_on() -> None:
     topic = Topic()
     topic.resize(2)
     with pytest.raises(FormatError, match="features up to level"):
-        load(dump(topic.state))
-    for understands, level in ((LATEST, LATEST), (UNNUMBERED, LATEST)):
+        load(dump(topic.state), REPLICAS)
+    for understands, level in ((REPLICAS, REPLICAS), (LATEST, REPLICAS)):
         state = GroupState(HERE)
         state.feature_level = level
         topic.machine = Machine(state, topic.references, Silent(), understands)

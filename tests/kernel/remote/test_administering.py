@@ -23,6 +23,7 @@ from kernel.api.changes import (
     PutRoute,
     PutRouter,
     PutTopic,
+    ResizeTopic,
     StartMove,
 )
 from kernel.api.model import (
@@ -57,6 +58,7 @@ GROUPS = {DEFAULT_GROUP: GroupOptions()}
 CHANGES: list[Administration] = [
     PutTopic(T, "orders", TopicOptions(queues=2), GROUPS, must_be_new=True, reserved_name=True),
     DeleteTopic(T, "orders", if_unused=True),
+    ResizeTopic(T, "orders", 4, by_key=True),
     PurgeTopic(T, "orders", "g", in_flight=True),
     PurgeTopic(T, "orders", "g", before_ms=1 << 41),
     DeleteGroup(T, "orders", "g"),

@@ -8,10 +8,12 @@ from typing import cast
 
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
+from kernel.common.limits import PUBLISH_DEADLINE_MS
 from kernel.remote.peer_stores.mixed_link import MixedLink
 from kernel.requests.leader import Done, Leader
 from kernel.requests.request_pipeline import Attempt, RequestPipeline
 from tests.kernel.three_stores import CLOCK
+from tests.simulator.loop import SimulatedClock, VirtualLoop
 
 GROUP = RaftGroup(1)
 
@@ -97,3 +99,25 @@ async def test_unanswered_requests_are_sent_again_in_the_old_order_when_the_lead
     assert heard == [(1,)] * 3
     ways.here.answer((2,))
     assert heard == [(1,)] * 3
+
+
+async def test_who_hears_of_a_timeout_may_send_something_else_at_once() -> None:
+    ways, loop = Ways(), asyncio.get_running_loop()
+    clock = SimulatedClock(cast("VirtualLoop", loop))
+    request_pipeline = RequestPipeline(ways.link, clock, loop)
+    heard: list[object] = []
+
+    def late(result: object) -> None:
+        heard.append(result)
+        request_pipeline.send(GROUP, put("again"), heard.append)
+
+    for what in "ab":
+        request_pipeline.send(GROUP, put(what), late)
+    clock.monotonic_ms = lambda: int(loop.time() * 1_000) + PUBLISH_DEADLINE_MS  # type: ignore[method-assign]
+    ways.here.answer(KernelError(Code.NOT_LEADER, "it moved"))
+    async with asyncio.timeout(5):
+        while len(ways.here.asked) < 2:
+            await asyncio.sleep(0.001)
+    ways.here.answer((1,))
+    assert len(heard) == 4
+    assert heard[2:] == [(1,), (1,)]

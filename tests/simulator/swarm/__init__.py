@@ -10,6 +10,8 @@ clients     producers and consumers
 operator    replaces old builds, and turns features on
 placed      places replicas where there are more machines than these, as a manager does
 faults      what happens to the machines
+gateways    publish to topics that are resized, as every process does
+resizer     resizes topics
 run         one seed
 __main__    many seeds, in several processes
 """

@@ -19,6 +19,8 @@ WANTED = (
     *("level learnt from a snapshot", "restart with a checkpoint from before a level"),
     *("old build ended by what it does not understand", "group left", "came back"),
     *("replica moved", "store left"),
+    *("resize answered", "queue sealed", "RETIRE applied by the leader", "hit in a resize"),
+    "ring learnt while something was on its way",
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 

@@ -12,16 +12,17 @@ from kernel.broker.delivery.claims import claim
 from kernel.broker.delivery.consumers import DispatchedConsumer, Handed
 from kernel.broker.index.features import features_of
 from kernel.broker.log_commands import commands
-from kernel.common.errors import Code, KernelError
-from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, home_of, queue_id
+from kernel.common.errors import KernelError
+from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, home_of, queue_id, topic_of
 from kernel.requests.leader import Done, Leader, LeaseChanging
 from kernel.requests.publish_part import Part
 from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.raft_groups.member import Member
 from tests.simulator.peer import Draft
 
+from .gateways import Gateway
 from .link import SimulatedLink
-from .queue_rules import FAILED, UNKNOWN, Sent
+from .queue_rules import FAILED, REFUSED, UNKNOWN, Sent
 
 if TYPE_CHECKING:
     from .machines import Machine
@@ -33,8 +34,7 @@ LEASE_MS = 2_000
 DELAY_S_MAX = 0.02
 KEPT_S_MAX = 4.0
 
-REFUSED = frozenset({Code.NO_SPACE, Code.BUSY})
-"""A message is stored nowhere of which a producer hears this."""
+GATEWAYS_FROM = 10
 
 PENDING_MAX = 30
 """Publishes of one producer that wait for an answer: while no group has a leader more of them tell
@@ -70,6 +70,22 @@ QUEUES = [
 PUBLISHED = QUEUES[:4]
 
 
+RESIZABLE = {each: TOPICS[each][0] for each in (KEYS, TASKS, ORDERS)}
+
+
+def draft_for(topic: TopicId, chance: random.Random, body_bytes_max: int) -> Draft:
+    """A message of some kind. Deduplication ids belong to a queue."""
+    return Draft(
+        bytes(chance.randint(0, body_bytes_max)),
+        ttl_ms=chance.choice((0, 0, 0, 500)) if topic == ORDERS else 0,
+        delay_ms=chance.choice((0, 0, 0, 700)) if topic == TASKS else 0,
+        key=b"k%d" % chance.randrange(4) if topic in (KEYS, TASKS) else b"",
+        deduplication_id=b"d%d" % chance.randrange(30)
+        if topic == ORDERS and chance.random() < 0.1
+        else b"",
+    )
+
+
 def group_of(queue: QueueId) -> RaftGroup:
     """Raft group of a queue: every topic lies in the group of its name."""
     return home_of(TopicId(queue >> 8))
@@ -86,6 +102,8 @@ class Producer:
         self._request_pipeline = RequestPipeline(self.link, run.clock, run.loop)
         self._sequence = 0
         self.pending = 0
+        self.gateway = Gateway(run, GATEWAYS_FROM + number)
+        """By which it publishes to topics that are resized."""
 
     def administer(self, topic: TopicId) -> None:
         """Create a topic."""
@@ -118,19 +136,14 @@ class Producer:
         if self.pending >= PENDING_MAX:
             return
         chance = self._chance
-        self._run.events += 1
         queue = chance.choice(PUBLISHED)
+        if topic_of(queue) in self._run.resizer.topics:
+            self.gateway.publish(topic_of(queue), TOPICS[topic_of(queue)][0])
+            return
+        self._run.events += 1
         self._sequence += 1
         number = self._sequence
-        draft = Draft(
-            bytes(chance.randint(0, self._run.levels.body_bytes_max)),
-            ttl_ms=chance.choice((0, 0, 0, 500)) if queue >> 8 == ORDERS else 0,
-            delay_ms=chance.choice((0, 0, 0, 700)) if queue >> 8 == TASKS else 0,
-            key=b"k%d" % chance.randrange(4) if queue >> 8 in (KEYS, TASKS) else b"",
-            deduplication_id=b"d%d" % chance.randrange(30)
-            if queue >> 8 == ORDERS and chance.random() < 0.1
-            else b"",
-        )
+        draft = self._run.draft(topic_of(queue), chance)
         if draft.deduplication_id:
             draft = Draft(draft.body, deduplication_id=b"%d" % queue + draft.deduplication_id)
         parts = draft.parts((self.number, number), 0)

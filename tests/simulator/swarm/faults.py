@@ -61,6 +61,28 @@ class Faults:
         self._run.note(name)
         self._act[name]()
 
+    def hit(self, machine: Machine, chance: random.Random, when: str) -> bool:
+        """Something happens to a process at this very moment, if that is among the faults."""
+        run = self._run
+        kinds = [each for each in ("kill", "power", "cut") if each in run.levels.faults]
+        if run.peaceful or not kinds:
+            return False
+        kind, seed, process = chance.choice(kinds), chance.getrandbits(30), machine.process
+        run.note(f"{kind} of {machine.number} when {when}")
+
+        def act() -> None:
+            if not machine.runs or machine.process != process:
+                return
+            if kind == "kill":
+                machine.kill()
+            elif kind == "power":
+                machine.crash(seed)
+            else:
+                self.split({machine.number})
+
+        run.loop.call_soon(act)
+        return True
+
     def _some(self) -> Machine | None:
         running = [each for each in self._run.machines.values() if each.runs]
         return self._chance.choice(running) if running else None

@@ -102,6 +102,8 @@ class FeatureRules:
                     self._is_raised(group, index, change.level)
                 elif needs:
                     self._run.count("command that takes a level")
+                    if member.leads:
+                        self._run.resizer.applying(member, kind)
 
     def applied(self, member: Member, entry: Entry) -> None:
         """An entry has been applied."""
@@ -146,22 +148,8 @@ class FeatureRules:
     def _hit(self, machine: Machine, step: str) -> None:
         """Something happens to who makes a step of a raise, at that very moment."""
         run, chance = self._run, self._chance
-        kinds = [each for each in ("kill", "power", "cut") if each in run.levels.faults]
-        if run.peaceful or not kinds or self._hits >= HITS_MAX or chance.random() >= HIT:
+        if self._hits >= HITS_MAX or chance.random() >= HIT:
             return
-        self._hits += 1
-        kind, seed, process = chance.choice(kinds), chance.getrandbits(30), machine.process
-        run.count(f"hit when a level was {step}")
-        run.note(f"{kind} of {machine.number} when a level was {step}")
-
-        def act() -> None:
-            if not machine.runs or machine.process != process:
-                return
-            if kind == "kill":
-                machine.kill()
-            elif kind == "power":
-                machine.crash(seed)
-            else:
-                run.faults.split({machine.number})
-
-        run.loop.call_soon(act)
+        if run.faults.hit(machine, chance, f"a level was {step}"):
+            self._hits += 1
+            run.count(f"hit when a level was {step}")

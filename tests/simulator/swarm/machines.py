@@ -297,5 +297,6 @@ class Machine(Computer):
             self._run.same_state_in(self)  # what replay has to come to
         super().end()
         if opened is not None:
+            self._run.left_behind.append(opened)
             self._run.journals.pop(opened.store.journal, None)
             self._run.ended(self)

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kernel.broker.applying import resizes
 from kernel.broker.applying.lost_entries import LostEntries
 from kernel.broker.delivery import fairness
 from kernel.broker.log_commands.give_up import GiveUp
+from kernel.common import ring
 from kernel.common.ids import RaftGroup
+from kernel.leader_tasks import retiring
 from kernel.log.format.checkpoint import Position
 from kernel.log.journal import Journal
 from kernel.log.reclaiming.rewrite import RewriteJob
@@ -34,6 +37,13 @@ from kernel.store.space import housekeeper
 
 if TYPE_CHECKING:
     from .run import Run
+
+
+NUMBERS = 16
+"""Of queues of a topic."""
+
+RETIRING_MS = 1_000
+"""Between two looks at sealed queues."""
 
 
 @contextmanager
@@ -63,6 +73,10 @@ def observed(run: Run) -> Iterator[None]:
         wrap(reads, "PAUSES_SECONDS", lambda _: (0.1, 0.2))
     wrap(consensus, "RECENT_BYTES_MAX", lambda _: run.levels.recent_bytes * 4)
     wrap(housekeeper, "CHECKPOINT_SECONDS", lambda _: run.levels.checkpoint_s)
+    wrap(retiring, "LOOK_MS", lambda _: RETIRING_MS)
+    # So few that numbers are used again.
+    wrap(ring, "QUEUES_PER_TOPIC_MAX", lambda _: NUMBERS)
+    wrap(resizes, "QUEUES_PER_TOPIC_MAX", lambda _: NUMBERS)
     wrap(consensus, "PATIENCE_MS", lambda _: 3_000)
     wrap(healing, "PLEA_MS", lambda _: 200)
     # As few as consumers here hold: else nobody would ever be noisy.
@@ -176,6 +190,8 @@ def _apply(run: Run, inner: Any) -> Any:
         inner(member, entry)
         run.raft.applied(member, entry, before)
         run.features.applied(member, entry)
+        if member.state.sealed:
+            run.queues.sealed_takes_nothing(member.state)
 
     return apply
 

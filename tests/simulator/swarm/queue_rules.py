@@ -13,6 +13,7 @@ from kernel.broker.delivery.consumers import DispatchedConsumer, Handed
 from kernel.broker.group_state.state import GroupState
 from kernel.broker.log_commands.give_up import GiveUp
 from kernel.common.errors import Code
+from kernel.common.ids import NUMBER_BITS, topic_of
 from kernel.log.format import entry as entries
 from kernel.store.raft_groups.member import Member
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from .run import Run
 
 PENDING, ACKED, FAILED, UNKNOWN = "pending", "acked", "failed", "unknown"
+REFUSED = frozenset({Code.NO_SPACE, Code.BUSY})
+"""A message is stored nowhere of which a producer hears this."""
+
 Place = tuple[int, int]
 """Queue and offset."""
 
@@ -32,6 +36,7 @@ class Sent:
     producer: int
     number: int
     queue: int
+    """Where it is; of a topic that is resized, any until that is known."""
     key: bytes
     ttl_ms: int
     deduplication: bytes
@@ -40,6 +45,11 @@ class Sent:
     received: int = 0
     refused: bool = False
     """A leader had no room for one of its tries, whether or not its producer has heard of that."""
+
+    @property
+    def topic(self) -> int:
+        """To which it was sent."""
+        return self.queue >> 8
 
 
 @dataclass(slots=True)
@@ -66,8 +76,9 @@ class QueueRules:
         self._run = run
         self.sent: dict[bytes, Sent] = {}
         self.known: dict[Place, Known] = {}
-        self._placed: dict[tuple[int, bytes], int] = {}
-        self._keys: dict[tuple[int, bytes], list[int]] = {}
+        self._placed: dict[tuple[int, bytes], Place] = {}
+        self._keys: dict[tuple[int, bytes], list[Place]] = {}
+        self._sealed: set[Place] = set()
         self._deduplicated: dict[bytes, bytes] = {}
         self._claimed: dict[Place, tuple[Member, int, DispatchedConsumer]] = {}
         """By whom, and from which leader in which term."""
@@ -106,6 +117,13 @@ class QueueRules:
         elif code is Code.BUSY and not sent.refused:
             self._broken("refused_for_a_reason", f"{sent.uid.hex()} was never refused before")
 
+    def stored(self, sent: Sent, queue: int, offset: int, original: bytes) -> None:
+        """A gateway was told where a message is."""
+        sent.outcome = ACKED
+        if not original or original == sent.uid:
+            sent.queue = queue
+            self._place(sent, offset)
+
     def _place(self, sent: Sent, offset: int) -> None:
         sent.offset = offset
         self.stored_once(sent.uid, sent.queue, offset)
@@ -116,18 +134,21 @@ class QueueRules:
         if known is None:
             known = self.known[queue, offset] = Known(uid)
             sent = self.sent.get(uid)
-            if sent is not None and sent.key and sent.queue == queue:
-                self._keys.setdefault((queue, sent.key), []).append(offset)
+            if sent is not None and sent.key and sent.topic == queue >> 8:
+                self._keys.setdefault((sent.topic, sent.key), []).append((queue, offset))
         elif known.uid != uid:
             what = f"queue {queue:x} offset {offset}: {known.uid.hex()}, then {uid.hex()}"
             self._broken("offset_keeps_its_message", what)
         return known
 
     def stored_once(self, uid: bytes, queue: int, offset: int) -> None:
-        """A batch that was sent again is stored once."""
-        at = self._placed.setdefault((queue, uid), offset)
-        if at != offset:
-            what = f"queue {queue:x}: {uid.hex()} at {at} and at {offset}"
+        """A batch that was sent again is stored once: `in_one_queue` of a topic."""
+        at = self._placed.setdefault((queue >> 8, uid), (queue, offset))
+        if at[0] != queue:
+            what = f"{uid.hex()} at {at[0]:x}/{at[1]} and at {queue:x}/{offset}"
+            self._broken("in_one_queue", what)
+        elif at[1] != offset:
+            what = f"queue {queue:x}: {uid.hex()} at {at[1]} and at {offset}"
             self._broken("stored_once", what)
 
     # --- Consuming --------------------------------------------------------------------------
@@ -167,7 +188,7 @@ class QueueRules:
             self.attempts_rise(known, queue, offset, attempt, member.core.term)
             if handed.lease:
                 self.one_lease_holder(member, known, group, (queue, offset), handed.lease)
-            if sent.key and sent.queue == queue:
+            if sent.key and sent.topic == queue >> 8:
                 self.first_in_first_out(member, group, sent, offset, handed)
 
     def claimed(self, member: Member, queue: int, consumer: DispatchedConsumer) -> None:
@@ -261,17 +282,17 @@ class QueueRules:
         self, member: Member, group: str, sent: Sent, offset: int, handed: Handed
     ) -> None:
         """A message of an ordering key waits for those of its key before it."""
-        progress = member.state.queues[sent.queue].groups[group]  # type: ignore[index]
-        if not member.state.queues[sent.queue].topic.groups[group].ordered:  # type: ignore[index]
+        queues, here = member.state.queues, int(handed.queue)
+        if not queues[here].topic.groups[group].ordered:  # type: ignore[index]
             return
-        for earlier in self._keys[sent.queue, sent.key]:
-            if (
-                earlier < offset
-                and not progress.is_acked(earlier)
-                and earlier not in handed.offsets
-            ):
-                what = f"queue {sent.queue:x}: {offset} before {earlier} of key {sent.key!r}"
-                self._broken("first_in_first_out", what)
+        for queue, earlier in self._keys[sent.topic, sent.key]:
+            if earlier >= offset or (queue == here and earlier in handed.offsets):
+                continue
+            before = queues.get(queue)  # type: ignore[call-overload]
+            if before is not None and not before.groups[group].is_acked(earlier):
+                what = f"{here:x}/{offset} before {queue:x}/{earlier} of key {sent.key!r}"
+                rule = "first_in_first_out" if queue == here else "predecessor_before_successor"
+                self._broken(rule, what)
 
     # --- What a disk has lost ---------------------------------------------------------------
 
@@ -299,6 +320,33 @@ class QueueRules:
             for _, count, first in found.index.offsets_of(command.index) if found else ():
                 self._gone.update((int(queue), first + at) for at in range(count))
 
+    # --- Queues that are sealed -------------------------------------------------------------
+
+    def sealed_takes_nothing(self, state: GroupState) -> None:
+        """A sealed queue ends where it was sealed: nobody here has half messages."""
+        for queue in state.sealed:
+            end = state.resized[topic_of(queue)].sealed[queue & NUMBER_BITS]
+            tail = state.queues[queue].index.tail
+            if tail > end or (tail != end and (int(queue), end) not in self._sealed):
+                what = f"queue {queue:x}, which was sealed at {end}, ends at {tail}"
+                self._broken("sealed_takes_nothing", what)
+            if (int(queue), end) not in self._sealed:
+                self._sealed.add((int(queue), end))
+                self._run.count("queue sealed")
+
+    def counted_is_stored(self, state: GroupState) -> None:
+        """What the bill takes for stored in a topic that was resized is what is known of it."""
+        may_expire = {sent.topic for sent in self.sent.values() if sent.ttl_ms}
+        for topic, resized in state.resized.items():
+            if topic in may_expire:
+                continue
+            here = resized.queues_here(topic, (ref.id for ref in state.topics[topic].refs))
+            tails = sum(state.queues[each].index.tail for each in here)
+            stored = sum(1 for queue, _ in self.known if queue >> 8 == topic)
+            if tails - resized.never_stored != stored and not self._lost:
+                what = f"{state.topics[topic].name}: {tails - resized.never_stored}, not {stored}"
+                self._broken("counted_is_stored", what)
+
     # --- The end ----------------------------------------------------------------------------
 
     def received(self, uid: bytes) -> None:
@@ -320,11 +368,21 @@ class QueueRules:
 
     def publish_order(self) -> None:
         """Messages of one producer to one queue stand in the order in which they were sent."""
-        last: dict[tuple[int, int], int] = {}
+        last: dict[tuple[int, int, bytes], int] = {}
         for sent in sorted(self.sent.values(), key=lambda each: each.number):
             if sent.offset >= 0 and sent.outcome == ACKED and not sent.deduplication:
-                key = (sent.producer, sent.queue)
-                if sent.offset <= last.get(key, -1):
-                    what = f"{sent.uid.hex()} at {sent.offset}, an earlier one at {last[key]}"
-                    self._broken("publish_order", what)
-                last[key] = sent.offset
+                if sent.topic not in self._run.resizer.topics:
+                    self._follows((sent.producer, sent.queue, b""), sent, last)
+                if sent.key:
+                    self._follows((sent.producer, sent.topic, sent.key), sent, last)
+
+    def _follows(
+        self, key: tuple[int, int, bytes], sent: Sent, last: dict[tuple[int, int, bytes], int]
+    ) -> None:
+        """`numbers_grow` across resizes too: no successor begins below its predecessors."""
+        if sent.offset <= last.get(key, -1):
+            what = (
+                f"{sent.uid.hex()} at {sent.queue:x}/{sent.offset}, an earlier one at {last[key]}"
+            )
+            self._broken("numbers_grow" if key[2] else "publish_order", what)
+        last[key] = sent.offset

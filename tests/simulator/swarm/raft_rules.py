@@ -245,8 +245,9 @@ class RaftRules:
                 synced.lose()
                 synced.term, synced.vote, synced.commit = hard.term, hard.vote, hard.commit
                 continue
-            if number in store.consensus.healing.silent:  # it was left: all but this is void
+            if number in store.consensus.healing.silent:  # it was left: all but the vote is void
                 synced.lose()
+                synced.commit = 0
             if hard.commit < synced.commit:
                 what = f"group {group}: {node} has forgotten that {synced.commit} is committed"
                 self._broken("commit_survives", what)

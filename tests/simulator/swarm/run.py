@@ -9,16 +9,20 @@ from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from kernel.broker.group_state.resized import ResizedTopic
+from kernel.broker.group_state.state import GroupState
 from kernel.broker.snapshots.snapshot import dump
 from kernel.common.feature_levels import LATEST
-from kernel.common.ids import METADATA_GROUP, RaftGroup
+from kernel.common.ids import METADATA_GROUP, RaftGroup, TopicId, home_of, topic_of
+from kernel.in_process.opening import LocalStore
 from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
 from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, Change, ConfigurationChange
 from tests.simulator.loop import SimulatedClock, VirtualLoop
+from tests.simulator.peer import Draft
 from tests.simulator.stored import wrong_sums
 
-from .clients import QUEUES, TOPICS, Producer, Subscriber, group_of
+from .clients import QUEUES, RESIZABLE, TOPICS, Producer, Subscriber, draft_for
 from .faults import VOTERS_MIN, Faults
 from .feature_rules import FeatureRules
 from .levels import Levels, levels_of
@@ -28,11 +32,15 @@ from .placed import Placed
 from .probe import observed
 from .queue_rules import QueueRules
 from .raft_rules import RaftRules, Record
+from .resizer import Resizer
 
 PEACE_S_MAX = 90
 """Virtual time in which everything is level and drained once nothing goes wrong any more."""
 
 GROW_S_MAX = 60
+
+FOLLOWS_S = 0.3
+"""Between two looks at which queues there are."""
 
 HASH_EVERY = 500
 """Events between two comparisons of states."""
@@ -87,15 +95,24 @@ class Run:
         self._chance = random.Random(seed + 3)
         self._starts: list[asyncio.Task[None]] = []
         """One of a process that was killed meanwhile waits for ever."""
+        self.left_behind: list[LocalStore] = []
+        """Of processes that have ended: tasks of theirs wait for ever."""
         self._hashed_at = 0
+        self._followed_s = 0.0
+        self._followers = 10
         self._operator = Operator(self, events_max)
         self._placed = Placed(self)
         self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.resizer = Resizer(self, RESIZABLE)
         self._producers = [Producer(self, number) for number in (1, 2)]
         self._subscribers = [
             Subscriber(self, number, queue)
             for number, queue in enumerate([*QUEUES, QUEUES[0], QUEUES[2], QUEUES[3]])
         ]
+
+    def draft(self, topic: TopicId, chance: random.Random) -> Draft:
+        """A message for a topic."""
+        return draft_for(topic, chance, self.levels.body_bytes_max)
 
     # --- What the parts tell ----------------------------------------------------------------
 
@@ -121,7 +138,8 @@ class Run:
 
     def ended(self, machine: Machine) -> None:
         """A process has ended. Somebody starts it again."""
-        for client in (*self._producers, *self._subscribers, self._operator):
+        gateways = [each.gateway for each in self._producers]
+        for client in (*self._producers, *gateways, *self._subscribers, self._operator):
             client.link.died(machine)
         if not self.draining:
             self.loop.call_later(self._chance.uniform(0.1, 5), self._restart, machine)
@@ -231,6 +249,7 @@ class Run:
                 chance.choice(self._subscribers).disconnect()
             self._operator.look()
             self._placed.look()
+            self._look_at_sizes()
             if self.events - self._hashed_at > HASH_EVERY:
                 self._hashed_at = self.events
                 self.same_state_at_the_same_index()
@@ -273,6 +292,35 @@ class Run:
             for progress in core.tracker.peers
         )
 
+    def _look_at_sizes(self) -> None:
+        """Topics are resized, and whoever follows them follows."""
+        if not self.resizer.topics:
+            return
+        self.resizer.look()
+        for each in self._producers:
+            each.gateway.look(list(self.resizer.topics))
+        now = self.loop.time()
+        if now - self._followed_s >= FOLLOWS_S:
+            self._followed_s = now
+            self._follow()
+
+    def _follow(self) -> None:
+        """Each queue has a consumer, and one that is gone has none."""
+        for topic in self.resizer.topics:
+            leader = self.leader(home_of(topic))
+            known = leader.member(home_of(topic)).state.topics.get(topic) if leader else None
+            if known is None:
+                continue
+            refs = {ref.id for ref in known.refs}
+            for each in [e for e in self._subscribers if topic_of(e.queue) == topic]:
+                if each.queue not in refs:
+                    self._subscribers.remove(each)
+                    each.disconnect()
+                refs.discard(each.queue)
+            for queue in sorted(refs):
+                self._followers += 1
+                self._subscribers.append(Subscriber(self, self._followers, queue))
+
     # --- Peace ------------------------------------------------------------------------------
 
     async def _peace(self) -> None:
@@ -295,6 +343,7 @@ class Run:
                 subscriber.look_around()
             self._operator.look()
             self._placed.look()
+            self._look_at_sizes()
             await asyncio.sleep(0.1)
             if self.draining and self._is_quiet():
                 break
@@ -308,6 +357,10 @@ class Run:
         if self.levels.nodes == 1:  # replay comes to the same
             self.machines[1].kill()
             await self.machines[1].try_start()
+        for group in self.groups():
+            leader = self.leader(group)
+            assert leader is not None
+            self.queues.counted_is_stored(leader.member(group).state)
         self.queues.total_queue()
         self.queues.publish_order()
 
@@ -330,7 +383,8 @@ class Run:
 
     def _why_not(self) -> str:
         """What is not level or drained yet; nothing if all is."""
-        if self._operator.pending or any(each.pending for each in self._producers):
+        gateways = [each.gateway for each in self._producers]
+        if self._operator.pending or any(each.pending for each in (*self._producers, *gateways)):
             return "publishes are not answered"
         for machine in self.machines.values():
             if not machine.runs:
@@ -361,15 +415,28 @@ class Run:
             opened = machine.opened.store
             if opened.feature_level > opened.journal.last_checkpoint.level:
                 return f"the checkpoint of {machine.number} does not say what is on"
-        for queue in QUEUES:
-            leader = self.leader(group_of(queue))
+        for topic in TOPICS:
+            leader = self.leader(home_of(topic))
             assert leader is not None
-            state = leader.member(group_of(queue)).state.queues.get(queue)
-            if state is None:
-                return f"queue {queue:x} is not there"
-            for progress in state.groups.values():
-                if progress.floor < state.index.tail:
-                    return f"queue {queue:x}: acked to {progress.floor} of {state.index.tail}"
+            member = leader.member(home_of(topic))
+            if topic not in member.state.topics:
+                return f"topic {topic:x} is not there"
+            why = self._why_not_drained(member.state, topic)
+            if why:
+                return why
+        return ""
+
+    def _why_not_drained(self, state: GroupState, topic: TopicId) -> str:
+        resized = state.resized.get(topic, ResizedTopic())
+        if resized.plan is not None:
+            return f"topic {topic:x} is being resized"
+        refs = (ref.id for ref in state.topics[topic].refs)
+        for queue, found in (
+            (each, state.queues[each]) for each in resized.queues_here(topic, refs)
+        ):
+            for progress in found.groups.values():
+                if progress.floor < found.index.tail:
+                    return f"queue {queue:x}: acked to {progress.floor} of {found.index.tail}"
         return ""
 
     def same_state_at_the_same_index(self) -> None:

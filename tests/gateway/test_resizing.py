@@ -1,0 +1,145 @@
+"""A topic gets more queues, and fewer, while real clients use it (ADR 31)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pika
+
+from tests.sqs_client import sqs_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.gateway.conftest import Ran
+    from tests.gateway.serving import Process
+
+    Weir = Callable[..., Ran]
+
+SIZES = (4, 1)
+LOAD_S = 0.5
+"""How long clients publish and consume before each resize, and behind the last."""
+
+
+def resized(node: Process, name: str, sizes: tuple[int, ...]) -> None:
+    """Resize a queue that is in use."""
+    for size in sizes:
+        time.sleep(LOAD_S)
+        found = node.api("POST", f"/topics/{name}/resize", {"queues": size, "by_key": True})
+        assert found.status == 200, found.body
+        assert sum(not each["sealed"] for each in found.json["queues"]) == size
+    time.sleep(LOAD_S)
+
+
+def test_what_is_ordered_as_one_queue_is_resized_only_if_that_is_said(
+    node: Process, weir: Weir
+) -> None:
+    weir("queue", "create", "s-plain")
+    refused = weir("topic", "resize", "s-plain", "--queues", "4")
+    assert refused.code == 1, refused.code
+    assert "in the order of its one queue" in refused.err
+    weir("queue", "create", "s-ranked", "--max-priority", "3")
+    ranked = weir("topic", "resize", "s-ranked", "--queues", "4", "--by-key")
+    assert "it has priorities" in ranked.err
+    weir("topic", "create", "s-stream")
+    assert "it is a stream" in weir("topic", "resize", "s-stream", "--queues", "4").err
+    assert node.api("POST", "/topics/s-plain/resize", {"queues": 300}).status == 400
+    shown = node.api("POST", "/topics/s-plain/resize", {"queues": 2, "by_key": True}).json
+    assert [(each["number"], each["sealed"]) for each in shown["queues"]] == [
+        (0, True),
+        (1, False),
+        (2, False),
+    ]
+
+
+def test_amqp_clients_lose_nothing_and_hear_of_nothing(node: Process, weir: Weir) -> None:
+    weir("queue", "create", "s-amqp")
+    sent, got, over = [0], set[bytes](), threading.Event()
+
+    def publish() -> None:
+        connection = node.amqp()
+        channel = connection.channel()
+        channel.confirm_delivery()
+        while not over.is_set():
+            channel.basic_publish(
+                "", "s-amqp", b"%d" % sent[0], pika.BasicProperties(delivery_mode=2)
+            )
+            sent[0] += 1
+        connection.close()
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    connection = node.amqp()
+    channel = connection.channel()
+    resizing = threading.Thread(target=resized, args=(node, "s-amqp", SIZES))
+    resizing.start()
+    quiet = 0
+    for method, _, body in channel.consume("s-amqp", inactivity_timeout=0.3):
+        if method is None:
+            quiet += 1
+            assert quiet < 30
+            if over.is_set():
+                break
+        else:
+            got.add(body)
+            channel.basic_ack(method.delivery_tag)
+        if not resizing.is_alive() and not over.is_set():
+            over.set()
+            publisher.join()
+    connection.close()
+    assert sent[0] > 20
+    assert got == {b"%d" % each for each in range(sent[0])}
+
+
+def test_sqs_fifo_groups_keep_their_order(node: Process, weir: Weir) -> None:
+    made = weir("queue", "create", "s-groups.fifo", "--queues", "2", "--deduplication", "5m")
+    assert made.code == 0, made.err
+    assert weir("group", "set", "s-groups.fifo", "default", "--ordered").code == 0
+    sqs: Any = sqs_client(f"http://127.0.0.1:{node.listeners['sqs.http']}")
+    attributes = {
+        "FifoQueue": "true",
+        "DeduplicationScope": "messageGroup",
+        "FifoThroughputLimit": "perMessageGroupId",
+    }
+    url = sqs.create_queue(QueueName="s-groups.fifo", Attributes=attributes)["QueueUrl"]
+    over = threading.Event()
+    numbers: dict[str, list[int]] = defaultdict(list)
+    sent = [0]
+
+    def publish() -> None:
+        while not over.is_set():
+            at = sent[0]
+            message = {"MessageGroupId": f"g{at % 5}", "MessageDeduplicationId": f"{at}"}
+            first = sqs.send_message(QueueUrl=url, MessageBody=f"{at}", **message)
+            numbers[f"g{at % 5}"].append(int(first["SequenceNumber"]))
+            again = sqs.send_message(QueueUrl=url, MessageBody="again", **message)
+            assert again["SequenceNumber"] == first["SequenceNumber"]
+            sent[0] += 1
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    resizing = threading.Thread(target=resized, args=(node, "s-groups.fifo", (4, 2)))
+    resizing.start()
+    got: dict[str, list[int]] = defaultdict(list)
+    empty = 0
+    while empty < 3:
+        found = sqs.receive_message(
+            QueueUrl=url,
+            MaxNumberOfMessages=10,
+            WaitTimeSeconds=1 if over.is_set() else 0,
+            MessageSystemAttributeNames=["MessageGroupId"],
+        ).get("Messages", ())
+        for each in found:
+            got[each["Attributes"]["MessageGroupId"]].append(int(each["Body"]))
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
+        if not resizing.is_alive() and not over.is_set():
+            over.set()
+            publisher.join()
+        empty = empty + 1 if over.is_set() and not found else 0
+    assert sent[0] > 20
+    assert sum(map(len, got.values())) == sent[0]
+    assert all(each == sorted(each) for each in got.values())
+    assert all(each == sorted(set(each)) for each in numbers.values())

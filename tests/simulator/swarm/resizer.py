@@ -1,0 +1,90 @@
+"""Somebody who resizes topics (ADR 31), again and again, also while that is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from kernel.api.changes import ResizeTopic
+from kernel.broker.log_commands.commands import Command
+from kernel.common.errors import KernelError
+from kernel.common.ids import TopicId, home_of
+from kernel.store.raft_groups.member import Member
+
+if TYPE_CHECKING:
+    from .machines import Machine
+    from .run import Run
+
+_STEPS = frozenset((Command.PLAN, Command.SEAL, Command.RESIZE, Command.DRAINED, Command.RETIRE))
+
+SHARE = 0.35
+"""Of the seeds in which topics are resized, one or more."""
+
+RESIZES = 0.02
+"""Share of what happens that is a resize."""
+
+RESIZES_MAX = 8
+QUEUES_MAX = 4
+
+HIT = 0.3
+"""Share of the steps of a resize at which the process that makes it is hit."""
+
+HITS_MAX = 4
+
+
+class Resizer:
+    """Of one run."""
+
+    def __init__(self, run: Run, topics: dict[TopicId, str]) -> None:
+        """`topics`: those that may be resized, and their names."""
+        self._run = run
+        self._chance = random.Random(run.seed + 7)
+        self.topics = {topic: name for topic, name in topics.items() if self._chance.random() < 0.7}
+        if self._chance.random() >= SHARE:
+            self.topics = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._left = RESIZES_MAX
+        self._hits = 0
+
+    def look(self) -> None:
+        """Resize something, perhaps."""
+        run, chance = self._run, self._chance
+        if not self.topics or run.peaceful or not self._left or chance.random() >= RESIZES:
+            return
+        topic = chance.choice(list(self.topics))
+        leading = [
+            each
+            for each in run.machines.values()
+            if each.runs and each.member(home_of(topic)).serves
+        ]
+        if leading:
+            self._left -= 1
+            run.events += 1
+            work = self._resize(chance.choice(leading), topic, chance.randint(1, QUEUES_MAX))
+            self._tasks.append(run.loop.create_task(work))
+
+    async def _resize(self, machine: Machine, topic: TopicId, queues: int) -> None:
+        run, name = self._run, self.topics[topic]
+        run.note(f"{machine.number} resizes {name} to {queues}")
+        try:
+            await machine.opened.client.administrator.administer(
+                ResizeTopic("default", name, queues, by_key=True)
+            )
+        except KernelError as error:
+            run.count(f"resize refused: {error.code.name}")
+        else:
+            run.count("resize answered")
+
+    def applying(self, member: Member, kind: int) -> None:
+        """A leader is about to apply a step of a resize: perhaps something happens to it then."""
+        if kind not in _STEPS:
+            return
+        run, chance, step = self._run, self._chance, Command(kind).name
+        run.count(f"{step} applied by the leader")
+        if self._hits >= HITS_MAX or chance.random() >= HIT:
+            return
+        machine = run.machines[member.core.node]
+        if run.faults.hit(machine, chance, f"{step} was applied"):
+            self._hits += 1
+            run.count("hit in a resize")
