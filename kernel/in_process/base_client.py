@@ -193,7 +193,7 @@ class BaseClient(Lookups, ABC):
         self, topic: TopicInfo, number: int, group: str, offset: Offset
     ) -> MessageStanding | None:
         """What has become of a message for a group."""
-        ref = topic.queues[number]
+        ref = topic.queue_numbered(number)
         return (await self.leader_of(ref.group).figures(ref.id, group, offset)).message
 
     async def seek(self, topic: TopicInfo, number: int, group: str, offset: Offset) -> Offset:

@@ -129,10 +129,12 @@ async def _row(asked: Asked, topic: TopicInfo, host: str) -> dict[str, Any]:
     broker = asked.broker
     figures = await broker.client.statistics(topic, DEFAULT_GROUP)
     published = 0
-    for number in range(len(topic.queues)):
+    for number in topic.numbers:
         published += (await broker.client.span(topic, number))[1]
     now_ms = broker.clock.monotonic_ms()
-    rate = broker.rates.look(topic.tenant, topic.name, int(topic.id), published, now_ms)
+    # A resized topic counts from another number on.
+    version = hash((topic.id, *topic.numbers))
+    rate = broker.rates.look(topic.tenant, topic.name, version, published, now_ms)
     declared = topic.options.declarations.get(ADAPTER_NAME)
     said = EMPTY_TABLE if declared is None else QueueDeclaration.decode(declared).arguments
     ready, held = figures.ready, figures.leased

@@ -213,7 +213,7 @@ async def figures_of(client: Client, topic: TopicInfo) -> dict[str, int]:
     KernelError.
     """
     published = 0
-    for number in range(len(topic.queues)):
+    for number in topic.numbers:
         published += (await client.span(topic, number))[1]
     each = [await client.statistics(topic, name) for name in topic.groups]
     open_messages = sum(one.ready + one.leased + one.delayed for one in each)

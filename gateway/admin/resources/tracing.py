@@ -94,7 +94,7 @@ class TraceRoutes:
         """
         topic = await find_topic(self._client, self._tenants.of(request), request)
         wanted = _Wanted(path_name(request, "message"))
-        last = len(topic.queues) - 1
+        last = max(topic.numbers)
         first = number(request, "from_queue", 0, most=last)
         offset, since_ms = number(request, "offset", 0), number(request, "since_ms", 0)
         limit = number(request, "limit", LOOKED_DEFAULT, least=1, most=LOOKED_MAX)
@@ -119,7 +119,7 @@ class TraceRoutes:
         """(queue, offset, slot) of what is kept, from an offset of the first queue on; as many are
         read at once as the last ones were small.
         """
-        for queue in queues:
+        for queue in (each for each in topic.numbers if each in queues):
             start, end = await self._client.span(topic, queue)
             at = max(start, offset) if queue == queues.start else start
             if since_ms:
