@@ -13,7 +13,6 @@ something moves once the cluster has been calm for a minute.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -74,7 +73,7 @@ class Placing:
                 told.append(f"group {number}: is on its way to store {store}")
         return "; ".join(told)
 
-    async def look(
+    def look(
         self,
         replicas: int,
         records: Records,
@@ -85,9 +84,10 @@ class Placing:
         now_ms: int,
         *,
         is_calm: bool,
-    ) -> None:
-        """Decide, and begin what is decided. `groups`: by the report of its leader, or else of
-        anybody; `stays`: groups that keep their leader; `is_calm`: the load may be evened out.
+    ) -> list[Awaitable[None]]:
+        """Decide; what is to be awaited, all at once, so that it begins. `groups`: by the report of
+        its leader, or else of anybody; `stays`: groups that keep their leader; `is_calm`: the load
+        may be evened out.
         """
         self.groups = groups
         served = [(each.leader, each) for each in groups.values() if each.serves]
@@ -113,7 +113,7 @@ class Placing:
                 free -= move.kind is not Kind.LEAD
                 if free >= 0:
                     steps.append(self._begin(move))
-        await asyncio.gather(*map(_tried, steps))
+        return [*map(_tried, steps)]
 
     def _meet(self, records: Records) -> None:
         """Whoever is new takes its share: it joins, or has nothing yet."""
