@@ -244,7 +244,7 @@ class Manager:
         await self._cluster_admin.let_leave(level, reports)
         replicas = self._cluster_service.replicas()
         if replicas:
-            await self.placing.look(
+            begun = self.placing.look(
                 replicas,
                 self._roster.records,
                 reports,
@@ -255,6 +255,7 @@ class Manager:
                 is_calm=self._is_calm(now_ms),
             )
             self._tell_plan()
+            await asyncio.gather(*begun)
             await self._write_short(now_ms)
 
     async def _write_short(self, now_ms: int) -> None:

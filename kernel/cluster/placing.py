@@ -73,7 +73,7 @@ class Placing:
                 told.append(f"group {number}: is on its way to store {store}")
         return "; ".join(told)
 
-    async def look(
+    def look(
         self,
         replicas: int,
         records: Records,
@@ -84,9 +84,10 @@ class Placing:
         now_ms: int,
         *,
         is_calm: bool,
-    ) -> None:
-        """Decide, and begin what is decided. `groups`: by the report of its leader, or else of
-        anybody; `stays`: groups that keep their leader; `is_calm`: the load may be evened out.
+    ) -> list[Awaitable[None]]:
+        """Decide; what is to be awaited, all at once, so that it begins. `groups`: by the report of
+        its leader, or else of anybody; `stays`: groups that keep their leader; `is_calm`: the load
+        may be evened out.
         """
         self.groups = groups
         served = [(each.leader, each) for each in groups.values() if each.serves]
@@ -99,21 +100,20 @@ class Placing:
         self.plan = plan(stores, views, replicas, moves_of(moving), stays=stays)
         self._taking -= set(self.plan.settled)
         unable = {n for n, each in reports.items() if each.draining or not each.accepting}
-        for group, store in orphans(groups, reports, moving):
-            with contextlib.suppress(KernelError):
-                await self._ask(Towards(group, store, Goal.NO_LEARNER))
+        steps: list[Awaitable[object]] = [
+            self._ask(Towards(group, store, Goal.NO_LEARNER))
+            for group, store in orphans(groups, reports, moving)
+        ]
         for cancelled in self.plan.cancelled:
             version, known = moving[cancelled.group]
-            with contextlib.suppress(KernelError):
-                await self._put_move(replace(known, cancelled=True), version)
+            steps.append(self._put_move(replace(known, cancelled=True), version))
         free = MOVES_MAX - len(moving)
         for move in self.plan.moves:
-            if self._waits(move, unable, is_calm=is_calm):
-                continue
-            free -= move.kind is not Kind.LEAD
-            if free >= 0:
-                with contextlib.suppress(KernelError):  # somebody was faster: the next look sees it
-                    await self._begin(move)
+            if not self._waits(move, unable, is_calm=is_calm):
+                free -= move.kind is not Kind.LEAD
+                if free >= 0:
+                    steps.append(self._begin(move))
+        return [*map(_tried, steps)]
 
     def _meet(self, records: Records) -> None:
         """Whoever is new takes its share: it joins, or has nothing yet."""
@@ -140,3 +140,9 @@ class Placing:
         else:
             wanted = ReplicaMove(move.group, move.to, move.gone, why=f"{move.reason}: {move.why}")
             await self._put_move(wanted, 0)
+
+
+async def _tried(step: Awaitable[object]) -> None:
+    """Somebody may have been faster, or not be there: the next look sees what has come of it."""
+    with contextlib.suppress(KernelError):
+        await step

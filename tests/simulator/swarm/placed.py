@@ -113,7 +113,7 @@ class Placed:
             known = groups.get(METADATA_GROUP)
             if known is not None and number not in (*known.voters, *known.learners):
                 await self._try(Towards(METADATA_GROUP, number, Goal.LEARNER))
-        await self._placing.look(
+        begun = self._placing.look(
             REPLICAS,
             self.records,
             reports,
@@ -123,6 +123,7 @@ class Placed:
             int(run.loop.time() * 1_000),
             is_calm=not run.peaceful and chance.random() < EVEN_SHARE,
         )
+        await asyncio.gather(*begun)
 
     async def _move(self, group: int, version: int, move: ReplicaMove) -> None:
         if is_void(move, self.records):
