@@ -128,6 +128,8 @@ class Applying:
             options = router_options(value)
             if router is not None:
                 options = _with_declarations(options, router.options)
+            elif name in self._predeclared:
+                options = self._predeclared[name]
             await self._put_router(tenant, name, options)
         else:
             if source in self._predeclared:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from adapters.definitions import (
     KeyDefined,
     PolicyDefined,
@@ -192,11 +194,13 @@ class Checks:
 
     def _router_fault(self, thing: Thing, value: RouterDefined, now: Value | None) -> str | None:
         wanted = self._predeclared.get(thing.name)
-        if thing.name == TOPICS_ROUTER:
-            return "this router is built in: only its routes can be said"
         if now is None and thing.name.startswith(RESERVED_PREFIXES):
-            if wanted is None or router_options(value) != wanted:
+            if wanted is None:
                 return "a name that begins so is the server's"
+            # Written by hand, it says nothing of what clients have declared.
+            asked = msgspec.structs.replace(router_options(value), declarations={})
+            if asked != msgspec.structs.replace(wanted, declarations={}):
+                return "a router of this name has settings of its own, which cannot be others"
             return None
         if isinstance(now, RouterDefined):
             return _fixed_fault(value, now, _FIXED_OF_ROUTERS)

@@ -22,6 +22,7 @@ from adapters.definitions import (
     UserDefined,
     said,
 )
+from kernel.api.model import TOPICS_ROUTER
 from kernel.common.errors import Code, KernelError
 from kernel.quotas.limits import EACH, Entity, Scope
 
@@ -86,7 +87,9 @@ def things_of(document: Definitions, kinds: Collection[str]) -> Iterator[Thing]:
 def _of_tenant(kind: str, tenant: str, defined: TenantDefined) -> Iterator[Thing]:
     if kind != "routes":
         for name, value in getattr(defined, kind).items():
-            yield Thing(kind, tenant, name, value)
+            # Built in: a document says its routes.
+            if kind != "routers" or name != TOPICS_ROUTER:
+                yield Thing(kind, tenant, name, value)
         return
     for name, router in defined.routers.items():
         for route in router.routes:

@@ -181,6 +181,21 @@ def test_a_password_and_a_declaration_that_are_left_out_stay(node: Process) -> N
     applied(node, before)
 
 
+def test_routes_of_routers_that_are_always_there_are_written_by_hand(node: Process) -> None:
+    routers = {
+        "amq.fanout": {"match": "all", "routes": [{"topic": "orders"}]},
+        "weir.topics": {"routes": [{"key": "orders", "topic": "dlq.billing"}]},
+    }
+    document = wrong(routers=routers)
+    made = [(each["kind"], each["name"]) for each in applied(node, document)["changes"]]
+    assert made == [
+        ("router", "amq.fanout"),
+        ("route", "amq.fanout '' to topic orders"),
+        ("route", "weir.topics 'orders' to topic dlq.billing"),
+    ]
+    assert applied(node, document)["changes"] == []
+
+
 def wrong(**of_tenant: Any) -> dict[str, Any]:
     return {"format": "weir-definitions/1", "tenants": {"default": of_tenant}}
 

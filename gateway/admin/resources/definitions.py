@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kernel.api.model import RouterOptions
 
 DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Some 100,000 topics. Reading it stops the others for about a tenth of a second."""
+"""Some 100,000 topics. Reading all of that stops the others for 0.6 s of CPU."""
 
 FAULTS_TOLD: Final = 10
 """Of a document that is refused; a dry run lists all."""
