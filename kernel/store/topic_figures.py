@@ -83,20 +83,31 @@ QueueFigures = tuple[int, int, int]
 class TopicFigures:
     """Figures of one topic: its queues that are led in this process."""
 
-    __slots__ = ("acked", "groups", "info", "published", "published_bytes", "queues", "refused")
+    __slots__ = (
+        "acked",
+        "groups",
+        "info",
+        "messages",
+        "published",
+        "published_bytes",
+        "queues",
+        "refused",
+    )
 
     def __init__(self, info: TopicInfo) -> None:
         self.info = info
         self.published = self.published_bytes = self.refused = 0
         self.acked = 0
         """By all groups, those that are gone included."""
+        self.messages = 0
+        """From the first that somebody needs to the last, of all its queues."""
         self.queues: list[QueueFigures] = []
         self.groups: dict[str, GroupFigures] = {}
 
-    @property
-    def messages(self) -> int:
-        """Messages from the first that somebody needs to the last, of all its queues."""
-        return sum([following - first for _, first, following in self.queues])
+    def add_queue(self, number: int, first: int, following: int) -> None:
+        """A queue; see `QueueFigures`."""
+        self.queues.append((number, first, following))
+        self.messages += following - first
 
     def add_group(self, name: str, group: GroupFigures) -> None:
         """A group of one queue."""
@@ -177,9 +188,9 @@ def _add_queue(
     tail = queue.index.tail
     if queue.pending_acks is not None:
         # A list of the topic tree: its groups are subscribers, too many to be shown here.
-        figures.queues.append((number, min(queue.pending_acks.floor, tail), tail))
+        figures.add_queue(number, min(queue.pending_acks.floor, tail), tail)
         return
-    figures.queues.append((number, min(queue.first_needed, tail), tail))
+    figures.add_queue(number, min(queue.first_needed, tail), tail)
     for name, progress in queue.groups.items():
         figures.add_group(name, _progress(replica, queue, name, progress))
 
@@ -207,7 +218,7 @@ def _add_idle(
         figures.add_group(name, GroupFigures(lag, lag, 0, 0, 0, oldest_ms, expired, counted))
     if topic.definition.options.kind is _STREAM:
         first = queue.trimmed
-    figures.queues.append((number, first, tail))
+    figures.add_queue(number, first, tail)
     if queue.counted is not None:
         figures.add_usage(sums_of(queue.counted))
 
@@ -220,7 +231,7 @@ def _progress(
     lag, oldest_ms = 0, None
     if floor < tail:
         lag = tail - floor - progress.acked_above
-        oldest_ms = queue.index.find(max(floor, queue.index.head)).time_ms
+        oldest_ms = queue.index.time_at(max(floor, queue.index.head))
     counts = replica.counts.get(queue.id, name) or NOTHING_COUNTED
     expired = progress.expired
     dispatcher = replica.known_dispatcher(queue.id, name)

@@ -32,6 +32,9 @@ class Patterns:
     """Patterns of an operator."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
+        patterns = tuple(patterns)
+        self.is_any = bool(patterns)
+        """Whether there are any: of 100,000 topics each would be tried for nothing."""
         self._regex = re.compile("|".join(map(translate, patterns)) or r"(?!)")
 
     def match(self, topic: TopicInfo) -> bool:
@@ -123,7 +126,7 @@ class Choosing:
         if ident in self._named_before:
             self.named[ident] = figures
             return
-        if self._patterns.match(info):
+        if self._patterns.is_any and self._patterns.match(info):
             if self._room > 0:
                 self._room -= 1
                 self.named[ident] = figures

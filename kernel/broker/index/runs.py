@@ -174,6 +174,18 @@ class RunIndex:
             return page.first[run + 1]
         return self._firsts[at + 1] if at + 1 < len(self._firsts) else self._young_first()
 
+    def time_at(self, offset: int) -> int:
+        """The log time at which the message of an offset in [head, tail) was stored: `find` without
+        the rest of it. Raises IndexError outside.
+        """
+        if not self.head <= offset < self.tail:
+            raise IndexError(f"offset {offset} is outside [{self.head}, {self.tail})")
+        young = self._young
+        if young and offset >= young[0][0]:
+            return young[bisect_right(young, (offset + 1,)) - 1][3]
+        page = self._pages[bisect_right(self._firsts, offset) - 1]
+        return page.time_ms[bisect_right(page.first, offset) - 1]
+
     def find(self, offset: int) -> Run:
         """The rest of the run of an offset in [head, tail). Raises IndexError outside."""
         if not self.head <= offset < self.tail:

@@ -83,6 +83,7 @@ def check(index: RunIndex, places: list[Place], head: int = 0) -> None:
     assert index.head <= head or index.head == index.tail
     for at in range(index.head, index.tail):
         run = index.find(at)
+        assert index.time_at(at) == run.time_ms
         here = places[at]
         assert (run.first, run.index, run.slot, run.time_ms) == (
             at,
@@ -223,6 +224,7 @@ def test_holes_leave_every_other_message_where_it_is(data: st.DataObject, featur
         assert all(len(page.first) <= RUNS_PER_PAGE for page in each.pages())
         for offset, place in enumerate(places):
             run = each.find(offset)
+            assert each.time_at(offset) == run.time_ms
             assert bool(run.features & Feature.HOLE) == (offset in dead)
             if offset not in dead:
                 assert (run.index, run.slot, run.time_ms) == (
@@ -312,6 +314,8 @@ def test_full_pages_are_dropped_from_the_front_and_only_whole() -> None:
     assert (index.head, index.tail, index.pages(), index.young()) == (1_536, 1_536, [], [])
     with pytest.raises(IndexError):
         index.find(1_536)
+    with pytest.raises(IndexError):
+        index.time_at(1_536)
     assert index.append(9_999, 0, 1, 9) == 1_536
     assert index.first_since(0) == 1_536
 
