@@ -33,6 +33,7 @@ Runs by hand:
 
 - `builds`: two builds of Weir side by side, CPU a message
 - `neighbour`: what one tenant's flood costs another's messages
+- `backup`: backup and restore of a node under load
 - `soak`: whether memory stays where it is under steady traffic
 - `hostile`: what strangers make a node hold
 """
