@@ -92,11 +92,13 @@ def test_a_command_imports_what_it_uses_and_nothing_of_the_others() -> None:
     assert not loaded & of_servers
 
 
-LOCAL = {"bill", "cluster init", "config check", "config show", "doctor"} | {
-    f"context {each}" for each in ("ls", "use", "set", "rm")
+LOCAL = {
+    *("bill", "cluster init", "config check", "config show", "doctor"),
+    *("backup ls", "backup verify", "backup restore"),
+    *(f"context {each}" for each in ("ls", "use", "set", "rm")),
 }
 """Commands that ask no server, or (`bill`) one if it runs."""
-OF_NO_TENANT = {"health", "cluster", "console", "events", "node", "tenant"}
+OF_NO_TENANT = {"audit", "backup", "cluster", "console", "events", "health", "node", "tenant"}
 """What belongs to the whole server."""
 
 

@@ -33,7 +33,10 @@ def audit(
     server: ServerOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Say who has changed what by the admin API, or tried to, the oldest first."""
+    """Say who has changed what by the admin API.
+
+    Or tried to; the oldest first.
+    """
     api = server.connect()
     since_ms, offset = SystemClock().wall_ms() - milliseconds(since), 0
     found: list[Facts] = []
