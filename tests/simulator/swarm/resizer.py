@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _STEPS = frozenset((Command.PLAN, Command.SEAL, Command.RESIZE, Command.DRAINED, Command.RETIRE))
 
-SHARE = 0.35
+SHARE = 0.25
 """Of the seeds in which topics are resized, one or more."""
 
 RESIZES = 0.02
