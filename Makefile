@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-spark test-image sim sim-full mutants chaos setup-spark setup-npm setup-browser \
+.PHONY: help run cluster test test-spark test-image sim sim-full sweeps mutants chaos setup-spark setup-npm setup-browser \
     lint format bench docs \
     freeze clean
 .DELETE_ON_ERROR:
@@ -89,6 +89,9 @@ sim: $(READY_DEV) ## Simulate a cluster under faults: `make sim SEED=7 EVENTS=20
 
 sim-full: $(READY_DEV) ## Simulate 2,000 seeds of 5,000 events.
 	$(BIN)/python -m tests.simulator.swarm --seeds 2000 --events 5000 $(ARGS)
+
+sweeps: $(READY_DEV) ## Lose power at every boundary of a run; `make test` tries a third of them.
+	WEIR_SWEEP=all $(BIN)/python -m pytest tests/kernel/test_crash_sweep.py tests/kernel/log/test_crash_sweep.py $(ARGS)
 
 mutants: $(READY_DEV) ## Put bugs in on purpose: each must be found by an invariant.
 	$(BIN)/python -m tests.simulator.mutants $(ARGS)

@@ -10,6 +10,7 @@ from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 from kernel.broker.delivery.delays import Timekeeper
 from kernel.broker.delivery.due_times import SLACK, SWEEP_ENTRIES
 from kernel.store.replicas.idle_dispatchers import QUEUE_LOOKS
+from tests.simulator.loop import VirtualLoop
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
@@ -28,8 +29,9 @@ def deadlines() -> int:
 
 def timers() -> int:
     """What the event loop has been asked to call at some time."""
-    scheduled = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
-    return sum(not each.cancelled() for each in scheduled)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop.timers_left
 
 
 async def lease(world: World, topic: TopicInfo, lease_ms: int) -> list[bytes]:

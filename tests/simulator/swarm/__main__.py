@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 
-from .run import Outcome, Run, run_seed
+from .run import Outcome, Run, run_seed, seldom_collect
 
 WANTED = (
     *("leader change with an uncommitted tail", "conflict truncation", "snapshot install"),
@@ -43,7 +43,7 @@ def main() -> int:
     counters: Counter[str] = Counter()
     events = failed = 0
     tasks = [(seed, asked.events) for seed in range(asked.first, asked.first + asked.seeds)]
-    with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(asked.processes, seldom_collect) as pool:
         for outcome in pool.imap_unordered(run_seed, tasks, chunksize=4):
             counters.update(outcome.counters)
             events += outcome.events

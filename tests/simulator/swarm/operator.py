@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from kernel.broker.log_commands import commands
@@ -16,6 +15,7 @@ from kernel.common.feature_levels import LATEST
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.requests.leader import Done, Leader
 from kernel.requests.request_pipeline import RequestPipeline
+from kernel.store.node import Store
 from kernel.store.raft_groups.leaving import LeaveGroup
 
 from .link import SimulatedLink
@@ -179,12 +179,12 @@ class Operator:
     def _leave(self, machine: Machine, word: LeaveGroup) -> None:
         if machine.runs:
             self._run.note(f"{machine.number} is to leave group {word.group}")
-            work = machine.opened.store.leave(word)
-            self._tasks.append(self._run.loop.create_task(self._answered(work)))
+            work = self._answered(machine.opened.store, word)
+            self._tasks.append(self._run.loop.create_task(work))
 
-    async def _answered(self, work: Coroutine[None, None, None]) -> None:
+    async def _answered(self, store: Store, word: LeaveGroup) -> None:
         try:
-            await work
+            await store.leave(word)
         except KernelError as error:
             self._run.count(f"leaving refused: {error.code.name}")
 
