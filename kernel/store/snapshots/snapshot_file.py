@@ -5,6 +5,7 @@ magic "weirsnap" | u32 format (1) | (u32 length | record) ... | u32 crc32c of al
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterator
 
@@ -16,6 +17,9 @@ from ...log.format.files import NO_SPACE, read_all, write_all
 from ...log.hard_read import is_unread
 
 DIRECTORY = "snap"
+WRITING = ".tmp"
+"""Ends the name of a file that is being written."""
+
 SPARE = f"{DIRECTORY}/spare"
 _HEAD = struct.Struct("<8sI")
 _LENGTH = struct.Struct("<I")
@@ -64,7 +68,7 @@ class SnapshotWriter:
         left of it overwritten some day.
         """
         if self._file is None:
-            self._file = self._disk.open(self.name + ".tmp", create=True)
+            self._file = self._disk.open(self.name + WRITING, create=True)
         done = False
         try:
             for part in parts:
@@ -79,7 +83,7 @@ class SnapshotWriter:
             if last or not done:
                 self._file.close()
         if last:
-            self._disk.rename(self.name + ".tmp", self.name)
+            self._disk.rename(self.name + WRITING, self.name)
 
 
 class SnapshotPiece:
@@ -98,15 +102,17 @@ class SnapshotPiece:
 
 
 def tidy(disk: Disk, keep: Callable[[], set[str]], spare_bytes: int) -> None:
-    """Thread: remove what no checkpoint names, nor will soon. `keep` says what to leave, and is
-    asked after the names were: a file that is made meanwhile is not among these. Keep so many bytes
+    """Thread: remove what no checkpoint names, nor will soon. `keep` says what to leave, finished
+    or not, and is asked after the names were: a file that is made meanwhile is not among these, and
+    one that another thread has finished or given up meanwhile may be gone. Keep so many bytes
     aside for the next one, if there is room, in a file that 0 removes. OSError.
     """
     names = [f"{DIRECTORY}/{name}" for name in disk.names(DIRECTORY)]
     kept = keep()
-    others = [name for name in names if name not in kept and name != SPARE]
+    others = [each for each in names if each.removesuffix(WRITING) not in kept and each != SPARE]
     for name in others:
-        disk.remove(name)
+        with contextlib.suppress(FileNotFoundError):
+            disk.remove(name)
     kept_bytes = _spare_bytes(disk)
     if kept_bytes not in (0, spare_bytes):
         disk.remove(SPARE)
