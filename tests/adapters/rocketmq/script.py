@@ -28,10 +28,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
+from adapters.listener_figures import ListenerFigures
 from adapters.rocketmq.codec import stubs
 from adapters.rocketmq.environment import Call, Listener
+from adapters.rocketmq.errors import REFUSALS
 from adapters.rocketmq.messages.topic_types import declared
 from adapters.rocketmq.server import GrpcListener, RocketmqAdapter
 from adapters.rocketmq.settings import RocketmqSettings
@@ -118,7 +120,7 @@ class Script(AdapterScript[RocketmqAdapter]):
     def serving(self) -> RocketmqAdapter:
         world = self.world
         known = directory("allow consume topic:*")
-        return RocketmqAdapter(
+        adapter = RocketmqAdapter(
             world.client,
             world.client.origins,
             known,
@@ -127,6 +129,10 @@ class Script(AdapterScript[RocketmqAdapter]):
             clock=world.clock,
             settings=SETTINGS,
         )
+        # Calls come by no socket: they are counted all the same.
+        figures = cast("dict[str, ListenerFigures]", adapter._environment.figures_of)
+        figures[LISTENER.name] = ListenerFigures("rocketmq", LISTENER.name, world.clock, REFUSALS)
+        return adapter
 
     def heard(self) -> Iterable[str]:
         lines, self.lines = self.lines, []
