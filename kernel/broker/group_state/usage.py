@@ -278,12 +278,14 @@ class UsageCount:
     verb: Verb
     grade: Grade
     since: int
-    """A counter of the same names with another `since` is another counter, from zero."""
+    """Log index of the first entry counted. In one Raft group a counter of the same names with
+    another `since` is another counter, from zero; those of two groups may have begun at the same.
+    """
     messages: int
     size_bytes: int
     units_4k: int
     end_offset: int
-    """Of the topic's queues in this Raft group together; ROUTED of all origins is equal to it."""
+    """Of the topic's queues in this Raft group together; its ROUTED of all origins is equal."""
 
 
 class CountedGroup(Protocol):
