@@ -123,7 +123,8 @@ def test_serve_runs_the_settings_it_was_given_and_leaves_with_the_code_of_the_ru
 ) -> None:
     given: list[Settings] = []
 
-    def run(settings: Settings) -> int:
+    def run(settings: Settings, loaded: object) -> int:
+        assert loaded is not None
         given.append(settings)
         return ExitCode.UNHEALTHY
 

@@ -50,8 +50,8 @@ def test_an_unknown_key_comes_with_the_one_that_was_meant(path: str, meant: str)
 def test_an_unknown_key_near_nothing_comes_with_the_known_ones() -> None:
     (problem,) = refused("node.zzzzzz=1")
     assert (
-        "known here: admin, cluster, data, insecure, io_uring, key_file, memory, mesh, metering, "
-        "metrics, role, store, …" in problem
+        "known here: admin, cluster, data, insecure, io_uring, key_file, management, memory, mesh, "
+        "metering, metrics, role, …" in problem
     )
 
 

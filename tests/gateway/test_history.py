@@ -58,7 +58,7 @@ class Clock:
 class Topic:
     tenant: str
     name: str
-    queues: tuple[int, ...] = (0,)
+    numbers: tuple[int, ...] = (0,)
     groups: Any = field(default_factory=lambda: {"g": None})
 
 

@@ -26,6 +26,7 @@ class Topic:
     name: str
     options: Options = field(default_factory=Options)
     queues: tuple[int, ...] = (0,)
+    numbers: tuple[int, ...] = (0,)
     groups: tuple[str, ...] = ("default",)
 
 

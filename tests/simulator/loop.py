@@ -100,6 +100,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready.append(call)
         return call
 
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> _Call:
+        return self.call_soon(callback, *args, context=context)
+
     def call_at(  # type: ignore[override]
         self,
         when: float,
@@ -120,6 +125,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> _Call:
         return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def add_reader(self, fd: object, callback: Callable[..., object], *args: Any) -> None:
+        """Nobody connects to who listens here: what a script sends comes without a socket."""
+
+    def remove_reader(self, fd: object) -> bool:
+        return False
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

@@ -134,7 +134,7 @@ def remove_tenant(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a tenant with its users, keys, policies, limits, topics, messages and sessions."""
-    confirm(f"Removing the tenant {name} removes all that it has", name, yes=yes)
+    confirm(f"Removing the tenant {name} with all that it has", name, yes=yes)
     api = server.connect()
     shown = api.delete(path_of("tenants", name))
     left = wait

@@ -35,7 +35,7 @@ from adapters.rocketmq.codec import stubs
 from adapters.rocketmq.environment import Call, Listener
 from adapters.rocketmq.errors import REFUSALS
 from adapters.rocketmq.messages.topic_types import declared
-from adapters.rocketmq.server import GrpcListener, RocketmqAdapter
+from adapters.rocketmq.server import RocketmqAdapter
 from adapters.rocketmq.settings import RocketmqSettings
 from adapters.rocketmq.topics.routes import place_of
 from auth.policies.policy_decisions import PolicyBook
@@ -125,7 +125,7 @@ class Script(AdapterScript[RocketmqAdapter]):
             world.client.origins,
             known,
             PolicyBook(known),
-            [GrpcListener(LISTENER.name, "127.0.0.1", 0)],  # never started
+            [],
             clock=world.clock,
             settings=SETTINGS,
         )
