@@ -107,7 +107,7 @@ def apply(
         raise CommandError(message, ExitCode.USAGE)
     if planned["remaining"] and file != STANDARD:
         put(planned, _table(planned), Format.TABLE)
-        confirm(f"Applying {file} makes {planned['remaining']} changes", "apply", yes=yes)
+        confirm(f"Applying {file} ({planned['remaining']} changes)", "apply", yes=yes)
     made: list[Facts] = []
     while True:
         done = _sent(api, document, only, dry_run=False)

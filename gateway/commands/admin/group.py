@@ -219,7 +219,7 @@ def seek_group(
     """
     place = _place(to)
     api = server.connect()
-    confirm(f"What group {group} of {topic} has consumed", group, yes=yes)
+    confirm(f"Having group {group} of {topic} go on from elsewhere", group, yes=yes)
     sought = api.post(
         path_of("topics", topic, "groups", group) + "/seek", {**place, "queue": queue}
     )

@@ -78,7 +78,7 @@ def remove_limit(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Forget what was set at run time; what the settings say holds again."""
-    confirm(f"Forgetting the limits of {scope} {name} lets it use what it likes", name, yes=yes)
+    confirm(f"Forgetting the limits of {scope} {name}", name, yes=yes)
     server.connect().delete(path_of("limits", scope, name))
     put({"scope": scope, "name": name}, Table(("removed",), [(f"{scope} {name}",)]), output)
 

@@ -136,7 +136,7 @@ def remove_tenant(
     """Remove a tenant with its users, keys, policies, limits, topics, messages and sessions."""
     confirm(f"Removing the tenant {name} with all that it has", name, yes=yes)
     api = server.connect()
-    shown = api.delete(path_of("tenants", name))
+    shown = api.call("DELETE", path_of("tenants", name), good=(202,))
     left = wait
     while shown["state"] != "gone" and left > 0:
         shown = api.get(path_of("tenants", name), wait=min(left, WAIT_SECONDS))

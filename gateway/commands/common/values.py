@@ -84,7 +84,7 @@ def confirm(what: str, name: str, *, yes: bool) -> None:
         if sys.stdin.readline().rstrip("\n") == name:
             return
         raise CommandError("nothing was done: that is not its name")
-    message = f"{what} cannot be undone"
+    message = f"{what}: this cannot be undone"
     raise CommandError(message, ExitCode.USAGE, "add --yes to go on")
 
 
