@@ -15,7 +15,7 @@ READY_DEV := $(READY)-dev
 READY_SPARK := $(READY)-spark
 READY_BROWSER := $(READY)-browser
 READY_NPM := tests/npm/node_modules/.ready
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 # Images of containers set this, for what is installed once and never changes. Here it has every process
 # compile every module again: a second of CPU each time that a test starts `weir serve`.
@@ -43,7 +43,7 @@ cluster: $(READY_RUN) ## Run three stores and two gateways on this machine, unti
 # processes, or waits for whole seconds, has one of its own, and the Spark tests follow it. The seeds
 # give way to all of them, and take what is left of two processors.
 SIMULATED := tests/kernel tests/simulator
-SEEDS := nice -n 19 $(BIN)/python -m tests.simulator.swarm --processes 2
+SEEDS := nice -n 19 $(BIN)/python -m tests.simulator.swarm --events 1500 --processes 2
 ADAPTERS := tests/adapters
 SPARK := tests/spark tests/line_protocol
 WAITING := tests/chaos $(wildcard tests/gateway/test_*cluster*.py) \
@@ -80,7 +80,7 @@ setup-npm: $(READY_NPM) ## Install npm's clients, which a few tests use (50 MB; 
 
 setup-browser: $(READY_BROWSER) ## Install what drives Debian's chromium, for the tests of the console's pages (165 MB).
 
-# One seed tells what happened in it; without one: the short form, as CI runs it.
+# One seed tells what happened in it; without one: 400 of them; `make test` runs these with fewer events.
 SEED ?=
 EVENTS ?= 2000
 

@@ -366,23 +366,24 @@ class Journal:
     ) -> CheckpointJob:
         """A job that writes `ckpt`. `snapshots`: per group the index that a **durable** snapshot
         has applied, and its name; groups left out keep the one they had. `installed`: the one of
-        its group came from another store. `leaving`: nothing that this journal has of that group is
-        to count any more, but its term and vote; none of it is queued, in flight or read for a
-        rewrite; then `leave(leaving)`.
+        its group came from another store; if this store had left the group, it is back. `leaving`:
+        nothing that this journal has of that group is to count any more, but its term and vote;
+        none of it is queued, in flight or read for a rewrite; then `leave(leaving)`.
 
         JournalError if an index is beyond what is stable.
         """
+        back = self._left & {installed.group} if installed is not None else frozenset()
         checkpoint = next_checkpoint(
             self._checkpoint,
             self._groups,
             self._locations,
             self._writer,
             self._space.closed(),
-            self._damaged,
+            self._damaged - back,
             snapshots,
             installed,
             self.feature_level,
-            self._left,
+            self._left - back,
             leaving,
         )
         return CheckpointJob(self._disk, checkpoint)
@@ -483,7 +484,7 @@ class Journal:
 
     def leave(self, group: int) -> None:
         """The checkpoint that says so is durable: nothing of a group counts any more, but its term
-        and vote. It is `damaged`, also after a restart, until `healed`.
+        and vote. It is `damaged`, also after a restart, until a snapshot is installed.
         """
         self._groups[group] = GroupLog(hard_state=self.hard_state(group))
         self._locations.drop(group)

@@ -152,3 +152,20 @@ async def test_who_dies_while_it_leaves_has_left_or_has_everything(cluster: Clus
     await back(cluster, gone)
     await level(cluster)
     assert await bodies_at(gone) == publisher.acked
+
+
+@clustered()
+async def test_who_has_come_back_as_a_learner_keeps_what_it_has_over_a_restart(
+    cluster: Cluster,
+) -> None:
+    """Else it could be made a voter for what it had, and have lost it (seed 143)."""
+    leader, gone, _ = await removed(cluster)
+    await gone.opened.store.leave(said(leader))
+    await cluster.change(GROUP, Change(ADD_LEARNER, gone.number))
+    progress = (await cluster.led(GROUP)).member(GROUP).core.tracker.progress
+    await cluster.until(lambda: progress[gone.number].match >= said(leader).index - 1)
+    has = gone.member(GROUP).core.log.last_index
+    gone.crash()
+    await gone.start()
+    assert gone.member(GROUP).core.log.last_index >= has - 1
+    assert not gone.opened.store.journal.left

@@ -183,8 +183,6 @@ class Healing:
         for group, patient in self.patients.items():
             if now < patient.due_ms or patient.task is not None or receiver is None:
                 continue
-            if group in self.left and not patient.silent:
-                continue  # whether it is to vote is for others to say
             core = self._groups.members[group].core
             leader = patient.leader if patient.silent else core.leader
             if leader in (0, self._node) or receiver.is_receiving(group):
@@ -223,7 +221,14 @@ class Healing:
         patient = self.patients.get(group)
         if patient is None:
             return
-        if patient.silent:
+        if group in self.left:
+            # It has lost nothing, and its checkpoint says so: a learner like any other. If it were
+            # void again after a restart, it might have been made a voter for what it had by then.
+            del self.patients[group]
+            self.silent.discard(group)
+            self._groups.healed(group)
+            self.left.discard(group)
+        elif patient.silent:
             patient.silent = False
             self.silent.discard(group)
         else:
@@ -236,7 +241,6 @@ class Healing:
             if group not in self.silent and self._node in members.voters:
                 del self.patients[group]
                 self._groups.healed(group)
-                self.left.discard(group)
                 self.checkpoint_wanted()
 
     # --- The leader -------------------------------------------------------------------------
