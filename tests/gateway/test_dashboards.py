@@ -20,10 +20,11 @@ import yaml
 from tests.free_ports import free_ports
 from tests.gateway import monitoring
 from tests.gateway.monitoring import ALERTS, DASHBOARDS, NAMES, OF_CLUSTERS, QUERIES, RULES_FILE
+from tests.gateway.serving import Process, serving
 from tests.tidy.source_tree import ROOT
 
 if TYPE_CHECKING:
-    from tests.gateway.serving import Process
+    from collections.abc import Iterator
 
 FAULTS: dict[str, dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("weir.rules.test.yml").read_text()
@@ -195,16 +196,23 @@ class Prometheus:
         self.log.close()
 
 
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Process]:
+    """A node of its own: of the one that all tests share not every topic is among those shown."""
+    with serving(tmp_path / "node") as process:
+        yield process
+
+
 @with_prometheus
 def test_prometheus_evaluates_each_rule_and_each_panel_and_fires_on_a_dead_letter(
-    node: Process, tmp_path: Path
+    alone: Process, tmp_path: Path
 ) -> None:
-    with node.amqp() as connection:
+    with alone.amqp() as connection:
         channel = connection.channel()
         channel.queue_declare("graphed-dead", durable=True)
         dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graphed-dead"}
         channel.queue_declare("graphed-work", durable=True, arguments=dead)
-        prometheus = Prometheus(tmp_path, node)
+        prometheus = Prometheus(tmp_path, alone)
         try:
             prometheus.wait('up == 1 and on() weir_topic_messages{topic="graphed-work"} == 0')
             channel.basic_publish("", "graphed-work", b"no")
