@@ -34,7 +34,7 @@ from kernel.api.model import TOPICS_ROUTER
 from kernel.common.errors import KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gateway.access.limit_records import LimitRecords
     from gateway.admin.http.callers import Caller
@@ -79,9 +79,9 @@ class Applying:
                     tasks.create_task(self._some(waiting, made))
         return made
 
-    async def _some(self, waiting: object, made: list[int]) -> None:
-        assert hasattr(waiting, "__next__")
-        for number, thing in waiting:  # type: ignore[attr-defined] # shared by all tasks of a kind
+    async def _some(self, waiting: Iterator[tuple[int, Thing]], made: list[int]) -> None:
+        """`waiting` is shared by all tasks of a kind: each takes the next one."""
+        for number, thing in waiting:
             if len(self.failed) >= FAILED_MAX:
                 return
             try:
