@@ -40,9 +40,10 @@ cluster: $(READY_RUN) ## Run three stores and two gateways on this machine, unti
 	@PATH="$(abspath $(BIN)):$$PATH" sh deploy/cluster.sh
 
 # Four lanes side by side, for most tests wait: for clients, disks and elections. What starts many
-# processes, or waits for whole seconds, has one of its own, and the Spark tests follow it. The seeds
+# processes, or waits for whole seconds, has one of its own, and the Spark tests follow it; what is
+# simulated ends early, so that others follow it too. The seeds
 # give way to all of them, and take what is left of two processors.
-SIMULATED := tests/kernel tests/simulator
+SIMULATED := tests/kernel tests/simulator tests/matrix tests/metering tests/rights
 SEEDS := nice -n 19 $(BIN)/python -m tests.simulator.swarm --events 1500 --processes 2
 ADAPTERS := tests/adapters
 SPARK := tests/spark tests/line_protocol
