@@ -11,7 +11,8 @@
 
 A group that this store has left goes the same way once it is made a member again: as a learner, by
 a snapshot, never from what it had. Until then nobody leads it as far as is known here, so that it
-pleads with nobody. Whether it is to vote is for others to say (`cluster.membership_steps`).
+pleads with nobody. With the snapshot it is a learner like any other, also after a restart, for it
+has lost nothing; whether it is to vote is for others to say (`cluster.membership_steps`).
 
 Why no vote is given twice: an entry makes it a learner, committed by a majority without it. Who
 campaigns with a shorter log is refused by one of that majority, so that whatever vote was forgotten
