@@ -680,6 +680,15 @@ API: Final[Sequence[Operation]] = (
         cluster.ReplicasAsked,
     ),
     Operation(
+        "POST",
+        "/cluster/groups",
+        NODE,
+        cluster.ClusterRoutes.add_groups,
+        cluster.GroupsAdded,
+        cluster.GroupsAsked,
+        status=(202,),
+    ),
+    Operation(
         "POST", "/cluster/rebalance", NODE, cluster.ClusterRoutes.rebalance, cluster.MovedGroups
     ),
     Operation("GET", "/cluster/features", NODE, cluster.FeatureRoutes.show, FeatureList),

@@ -13,12 +13,14 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from ..common.errors import Code, KernelError
-from ..common.ids import METADATA_GROUP, RaftGroup
+from ..common.ids import ADDED_FIRST, METADATA_GROUP, RaftGroup
+from ..common.limits import ADDED_GROUPS_MAX
 from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.raft_groups.healing import LEVEL_ENTRIES
 from . import messages, replica_moves
 from .leader_balance import moves
 from .messages import (
+    AddGroups,
     Admit,
     Dismiss,
     Drain,
@@ -89,6 +91,14 @@ class GroupStatus(msgspec.Struct, frozen=True):
     """What replicas it lacks, if it should have more."""
 
 
+class AddedStatus(msgspec.Struct, frozen=True):
+    """A data group that was added while the cluster ran."""
+
+    group: int
+    waits: str
+    """What it waits for before it takes queues; empty: nothing."""
+
+
 class ClusterStatus(msgspec.Struct, frozen=True):
     name: str
     nodes: list[NodeStatus]
@@ -97,6 +107,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     """How many each data group is to have; 0: one in each store."""
     problems: list[str] = []
     """Of where replicas are: what no move mends."""
+    added: list[AddedStatus] = []
+    """Data groups that were added since the cluster began."""
 
 
 class ClusterAdmin:
@@ -147,6 +159,26 @@ class ClusterAdmin:
     async def set_replicas(self, count: int) -> StepProgress:
         """Have each data group in so many stores. Raises KernelError (`replica_count.check`)."""
         return await self._ask(METADATA_GROUP, messages.SET_REPLICAS, SetReplicas(count))
+
+    async def add_groups(self, count: int) -> list[int]:
+        """Have the cluster have so many data groups more; their numbers. They take queues as soon
+        as they have their replicas. Raises KernelError (`added_groups.wanted`); NOT_ALLOWED: the
+        feature is off.
+        """
+        if not 1 <= count <= ADDED_GROUPS_MAX:
+            message = f"name how many groups are to be added: 1 to {ADDED_GROUPS_MAX}"
+            raise KernelError(Code.INVALID_ARGUMENT, message)
+        before = self._manager_report(await self.reports()).added
+        total = len(before) + count
+        await self._ask(METADATA_GROUP, messages.ADD_GROUPS, AddGroups(total))
+        return [*range(ADDED_FIRST + len(before), ADDED_FIRST + total)]
+
+    def _manager_report(self, reports: Mapping[int, Report]) -> Report:
+        """Raises KernelError UNAVAILABLE: nobody leads group 0."""
+        for report in reports.values():
+            if any(each.group == METADATA_GROUP and each.serves for each in report.groups):
+                return report
+        raise KernelError(Code.UNAVAILABLE, "nobody leads group 0 now")
 
     async def spread(self) -> list[tuple[int, int, int]]:
         """Spread all leaders evenly, those that were moved by hand too; (group, from, to) of each
@@ -270,7 +302,7 @@ class ClusterAdmin:
         self,
         group: RaftGroup,
         method: int,
-        asked: Admit | Dismiss | HandOver | Drain | Keep | Move | SetReplicas,
+        asked: Admit | Dismiss | HandOver | Drain | Keep | Move | SetReplicas | AddGroups,
     ) -> StepProgress:
         def decode(payload: bytes) -> StepProgress:
             return messages.unpack(payload, StepProgress)
@@ -297,7 +329,7 @@ class ClusterAdmin:
     async def status(self) -> ClusterStatus:
         """Every store and every group, asked now."""
         reports = await self.reports()
-        said = [each for each in reports.values() if each.replicas or each.moving]
+        said = [e for e in reports.values() if e.replicas or e.moving or e.added]
         moving = {group: text for each in said for group, text in each.moving.items()}
         short = {group: text for each in said for group, text in each.short.items()}
         groups = [
@@ -314,6 +346,11 @@ class ClusterAdmin:
             sorted(groups, key=lambda each: each.group),
             max((each.replicas for each in said), default=0),
             [text for each in said for text in each.unmended],
+            [
+                AddedStatus(number, text)
+                for each in said
+                for number, text in sorted(each.added.items())
+            ],
         )
 
     async def reports(self) -> dict[int, Report]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..api.changes import PutRecord
 from ..common.errors import Code, KernelError
-from ..common.feature_levels import LATEST, REPLICAS
+from ..common.feature_levels import GROUPS, LATEST, REPLICAS, spelled
 from ..common.ids import METADATA_GROUP, RaftGroup
 from ..common.ports import Clock
 from ..in_process.opening import LocalStore
@@ -26,12 +26,14 @@ from ..rpc.handshake import Hello
 from ..store.raft_groups.leaving import LeaveGroup
 from ..store.raft_groups.peer_links import PeerLinks
 from ..store.replica_loads import ReplicaLoads
-from . import kept_leaders, messages, replica_count, replica_moves, short_groups
+from . import added_groups, kept_leaders, messages, replica_count, replica_moves, short_groups
+from .added_groups import AddedGroup, GroupState
 from .admission import admitted, dismissed
 from .features import check, lacking, status
 from .gateway_balance import Gateways
 from .membership_steps import MembershipSteps
 from .messages import (
+    AddGroups,
     Admit,
     Dismiss,
     Drain,
@@ -107,6 +109,8 @@ class ClusterService:
         """By number: what keeps a store from joining or leaving (of the leader of group 0)."""
         self.moving: dict[int, str] = {}
         """By group: how far a move of a replica is (of the leader of group 0)."""
+        self.growing: dict[int, str] = {}
+        """By number of an added group: what it waits for (of the leader of group 0)."""
         self.short: dict[int, str] = {}
         self.unmended: list[str] = []
         """See `Report`."""
@@ -128,6 +132,7 @@ class ClusterService:
             messages.LEAVE: self._leave,
             messages.MOVE: self._move,
             messages.SET_REPLICAS: self._set_replicas,
+            messages.ADD_GROUPS: self._add_groups,
         }
 
     async def stop(self) -> None:
@@ -305,7 +310,56 @@ class ClusterService:
         return len(self.short_groups()[1])
 
     def _closed(self) -> set[RaftGroup]:
-        return short_groups.closed(self.short_groups()[1])
+        return short_groups.closed(self.short_groups()[1]) | added_groups.closed(self.added())
+
+    # --- Groups that are added ----------------------------------------------------------------
+
+    def added(self) -> dict[int, tuple[int, AddedGroup]]:
+        """(version, record) of each group that was added, by number, as far as it is known here."""
+        return added_groups.read(self._client.records(added_groups.PREFIX))
+
+    def _added_status(self) -> dict[int, str]:
+        if self._store.serving(METADATA_GROUP) is None:
+            return {}
+        return {
+            number: ""
+            if each.state is GroupState.GROWN
+            else _cut(
+                f"{each.state} in store {each.store}: {self.growing.get(number, '')}".rstrip(": ")
+            )
+            for number, (_, each) in self.added().items()
+        }
+
+    def _add_groups(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, AddGroups)
+        self._led(METADATA_GROUP)
+        if self._store.feature_level < GROUPS:
+            message = f"level {spelled(GROUPS)} is off: `weir cluster features enable` comes first"
+            raise KernelError(Code.NOT_ALLOWED, message)
+        added = self.added()
+        if asked.total <= len(added):
+            reply(messages.pack(StepProgress(True, "nothing changes")))
+            return
+        members = self._store.consensus.members.values()
+        voters = [each.core.tracker.members.voters for each in members]
+        found = added_groups.wanted(
+            added, self._roster.records, self._alive(), voters, asked.total - len(added)
+        )
+        self._do(_answer(self._put_added(found), reply))
+
+    async def _put_added(self, groups: Iterable[AddedGroup]) -> None:
+        await self._client.put_records(
+            [
+                PutRecord(added_groups.key_of(each.number), added_groups.encode(each), 0)
+                for each in groups
+            ]
+        )
+
+    async def put_added(self, group: AddedGroup, expected: int) -> None:
+        """Write one of these records, if nobody has meanwhile. Raises KernelError."""
+        value = added_groups.encode(group)
+        key = added_groups.key_of(group.number)
+        await self._client.administer(PutRecord(key, value, expected))
 
     def _set_replicas(self, payload: bytes, reply: Reply) -> None:
         asked = messages.unpack(payload, SetReplicas)
@@ -467,6 +521,7 @@ class ClusterService:
             replicas=self.replicas() if self._store.serving(METADATA_GROUP) else 0,
             short={group: _cut(text) for group, text in self.short.items()},
             unmended=[_cut(text) for text in self.unmended],
+            added=self._added_status(),
         )
 
     def _group(self, group: RaftGroup) -> GroupReport:

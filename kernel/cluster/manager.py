@@ -6,6 +6,7 @@
     as manager    JOINING: learner of group 0, then of all groups; level: voter of all (`steps`)
                   LEAVING: out of every data group, then of group 0; then its record goes
                   replicas that are to be elsewhere: a step of each group (`replica_moves`)
+                  groups that were added: until each has its voters (`growing`)
                   no member of a group any more: lets go of it (`outsiders`)
                   calm for a minute: leaders spread evenly, one each 10 s, but for those that an
                   operator has moved (`kept_leaders`)
@@ -38,8 +39,10 @@ from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.node import Store
 from ..store.raft_groups.peer_links import PeerLinks
 from . import messages, replica_count, replica_moves, short_groups
+from .births import Births
 from .cluster_admin import ClusterAdmin, led
 from .cluster_service import ClusterService
+from .growing import Growing
 from .leader_balance import Calm
 from .messages import Admit, Goal, HandOver, StepProgress, Towards
 from .placing import Placing
@@ -93,6 +96,8 @@ class Manager:
         """How many a cluster that begins here is to have of each group; 0: one in each store."""
         self._short = ShortSince()
         self.placing = Placing(cluster_service.put_move, self._step, self._hand_over)
+        self._births = Births(store, client, facts.store)
+        self._growing = Growing(cluster_service.put_added, self._step)
         self._told: Facts | None = None
         """Facts that the register has, or that were refused."""
         self._made_way_ms = -MAKE_WAY_MS
@@ -112,6 +117,7 @@ class Manager:
         self._links.update(addresses)
         self._remote.update({**addresses, self._store.node: self._own_address})
         self._cluster_service.let_go()
+        self._births.look()
         if self._cluster_service.draining:
             self.lead_nothing()
         elif not self._client.accepting and self._leads:
@@ -127,6 +133,7 @@ class Manager:
             await self._begin()
         else:
             await self._manage()
+            await self._grow_groups()
             await self._move_replicas()
             await self._compare()
             await self._balance()
@@ -209,6 +216,15 @@ class Manager:
                 problems[number] = text
         self._cluster_service.problems.clear()
         self._cluster_service.problems.update(problems)
+
+    async def _grow_groups(self) -> None:
+        """The next step of groups that were added and do not take queues yet."""
+        service = self._cluster_service
+        added = service.added()
+        if added:
+            records = self._roster.records
+            await self._growing.look(added, records, service.replicas(), self.placing.groups)
+        service.growing = self._growing.told if added else {}
 
     async def _move_replicas(self) -> None:
         """The next step of each group that is on its way to other members."""

@@ -2,7 +2,7 @@
 
     of the leader of a group      TOWARDS, HAND_OVER
     of the leader of group 0      ADMIT, DISMISS, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP, FEATURES,
-                                  MOVE, SET_REPLICAS
+                                  MOVE, SET_REPLICAS, ADD_GROUPS
     of any store                  REPORT; FLUSH: write down what is counted for the bill; LEAVE
 
 Every question may be put twice: it names what is wanted, not a step.
@@ -25,7 +25,7 @@ METHODS = calls.CLUSTER
 TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP = (
     METHODS[:10]
 )
-FEATURES, LEAVE, MOVE, SET_REPLICAS = METHODS[10:14]
+FEATURES, LEAVE, MOVE, SET_REPLICAS, ADD_GROUPS = METHODS[10:15]
 
 TEXT_LENGTH_MAX = 1_024
 
@@ -100,6 +100,14 @@ class SetReplicas(msgspec.Struct, frozen=True, array_like=True):
     """Each data group is to be in so many stores (`replica_count`). Answer: `StepProgress`."""
 
     count: int
+
+
+class AddGroups(msgspec.Struct, frozen=True, array_like=True):
+    """So many data groups are to have been added since the cluster began (`added_groups`). Answer:
+    `StepProgress`.
+    """
+
+    total: int
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True):
@@ -235,6 +243,9 @@ class Report(msgspec.Struct, frozen=True):
     """By group: what it lacks."""
     unmended: list[Text] = []
     """What no move mends."""
+    added: dict[int, Text] = {}
+    """Of the leader of group 0: groups that were added, by number, and what each waits for until
+    it takes queues; empty: nothing."""
 
 
 class Role(StrEnum):

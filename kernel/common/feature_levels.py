@@ -25,7 +25,7 @@ class LogFeature:
     """What is different once it is on: in a few words."""
 
 
-REGISTER, STORED, REPLICAS, TENANTS, RESIZE = 1, 2, 3, 4, 5
+REGISTER, STORED, REPLICAS, TENANTS, RESIZE, GROUPS = 1, 2, 3, 4, 5, 6
 
 FEATURES = (
     LogFeature(
@@ -53,6 +53,11 @@ FEATURES = (
         RESIZE,
         "resize",
         "a topic gets more queues, or fewer, while it is used",
+    ),
+    LogFeature(
+        GROUPS,
+        "groups",
+        "data groups are added while the cluster runs",
     ),
 )
 """All of them, by level. A new one goes to the end; none is ever removed or changes its number."""

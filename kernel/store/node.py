@@ -293,6 +293,18 @@ class Store:
         """
         return home_groups(self._groups)
 
+    def add_group(self, group: RaftGroup, *, born: bool) -> None:
+        """A data group comes while this node runs, after `start`. `born`: it begins here, and is
+        served once its first entry is on this disk; else it is one that others have.
+        """
+        member = self.consensus.add(group, born=born)
+        if born:
+            member.core.campaign()
+            self.consensus.take(member)
+        self.consensus.members_changed()
+        self.consensus.leaders_changed()
+        self._schedule_flush()
+
     # --- Writing ----------------------------------------------------------------------------
 
     def dirty(self, replica: Replica, *, urgent: bool) -> None:

@@ -15,6 +15,7 @@ from gateway.admin.metrics.process_metrics import (
 from gateway.admin.metrics.service_metrics import ServiceFigures
 from gateway.admin.metrics.store_metrics import StoreFigures
 from gateway.admin.metrics.turned_metrics import turned_metrics
+from kernel.common.ids import ADDED_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,10 +62,12 @@ class StoreCollector(Collector):
         groups = list(filter(self._store.holds, self._store.groups))
         leaderless = sum(not self._store.standing(group)[1] for group in groups)
         led = sum(self._store.serving(group) is not None for group in groups)
+        added = sum(each >= ADDED_FIRST for each in self._store.groups)
         connected = len(self._links.connected)
         for name, text, value in (
             ("weir_cluster_groups_led", "Raft groups that this store leads.", led),
             ("weir_cluster_groups_leaderless", "Raft groups whose leader is unknown.", leaderless),
+            ("weir_cluster_groups_added", "Raft groups added since the cluster began.", added),
             ("weir_cluster_groups_short", "Raft groups with too few replicas.", self._short()),
             ("weir_cluster_stores_connected", "Other stores that can be reached.", connected),
         ):

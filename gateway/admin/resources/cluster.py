@@ -7,6 +7,7 @@ POST   /cluster/groups/GROUP/transfer        have another store lead: {"to": 0};
 POST   /cluster/groups/GROUP/move            have its replica elsewhere: {"to", "from", "same_host"}
 DELETE /cluster/groups/GROUP/move            not any more, if it still can be left
 PUT    /cluster/replicas                     in how many stores each group is to be: {"replicas"}
+POST   /cluster/groups                       have so many data groups more: {"count"}
 POST   /cluster/rebalance                    spread the leaders evenly
 GET    /cluster/gateways                     every gateway, and whom it serves
 POST   /cluster/gateways/NAME/drain          have its clients go to others: {"undo": false}
@@ -29,6 +30,7 @@ from kernel.cluster.records import NODE_MAX
 from kernel.cluster.replica_count import REPLICAS_MAX
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
+from kernel.common.limits import ADDED_GROUPS_MAX
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -74,6 +76,19 @@ class ReplicasSet(Struct, frozen=True):
     """In how many stores each group is to be. What that takes goes on by itself."""
 
     replicas: int
+
+
+class GroupsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    count: Annotated[int, Meta(ge=1, le=ADDED_GROUPS_MAX)]
+    """How many are to be added."""
+
+
+class GroupsAdded(Struct, frozen=True):
+    """Numbers of groups that the cluster is to have from now on. Each takes queues of new topics
+    as soon as it has its replicas: `added` of GET /cluster says what it waits for.
+    """
+
+    groups: list[int]
 
 
 class MoveUnderWay(Struct, frozen=True):
@@ -208,6 +223,11 @@ class ClusterRoutes:
         asked = await read_body(request, ReplicasAsked)
         await self._cluster_admin.set_replicas(asked.replicas)
         return answer(ReplicasSet(asked.replicas))
+
+    async def add_groups(self, request: Request) -> Response:
+        """Have more data groups."""
+        asked = await read_body(request, GroupsAsked)
+        return answer(GroupsAdded(await self._cluster_admin.add_groups(asked.count)), 202)
 
     async def rebalance(self, request: Request) -> Response:
         """Spread the leaders evenly."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -281,6 +282,47 @@ def replicas(
     say(f"each group is to be in {wanted} stores" if wanted else "each group is in every store")
     for problem in found["problems"]:
         say(problem)
+
+
+groups = typer.Typer(help="Data groups, which hold the queues.")
+app.add_typer(groups, name="groups")
+
+
+@groups.command("add")
+@with_groups
+def add_groups(
+    count: Annotated[int, typer.Argument(metavar="COUNT", help="How many more.", min=1)],
+    wait: WaitOption = WAIT_SECONDS,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have more data groups, for queues of new topics. They stay for good."""
+    api = server.connect()
+    numbers = api.call("POST", "/cluster/groups", {"count": count}, good=(202,))["groups"]
+    found = _await_groups(api, numbers, wait)
+    put(found, _groups({"groups": found}), output)
+
+
+def _await_groups(api: Api, numbers: Sequence[int], seconds: int) -> list[Facts]:
+    """Look until groups that were added take queues; these groups. Raises CommandError."""
+    clock = SystemClock()
+    ends_ms = clock.monotonic_ms() + seconds * 1_000
+    pause = threading.Event()
+    while True:
+        status = api.get("/cluster")
+        added = {each["group"]: each["waits"] for each in status["added"]}
+        waits = {each: added.get(each, "is not known yet") for each in numbers}
+        if not any(waits.values()):
+            return [each for each in status["groups"] if each["group"] in waits]
+        if clock.monotonic_ms() >= ends_ms:
+            told = "; ".join(f"group {each}: {text}" for each, text in waits.items() if text)
+            raise CommandError(
+                f"not all of them take queues within {seconds} s: {told}",
+                ExitCode.FAILED,
+                "it goes on by itself: see `weir cluster status --groups`",
+            )
+        pause.wait(LOOK_SECONDS)
 
 
 @app.command("rebalance")

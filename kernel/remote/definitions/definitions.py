@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from ...common.errors import Code, KernelError
-from ...common.ids import RaftGroup
+from ...common.ids import ADDED_FIRST, MEMORY_FIRST, RaftGroup
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
@@ -72,6 +72,8 @@ class Definitions:
         """Stores that have no room for new messages."""
         self._waiting: list[tuple[Mapping[RaftGroup, int], asyncio.Future[None]]] = []
         self._stopped = False
+        self._takes_added = False
+        """Groups that are added to the cluster are mirrored too."""
         self.subscribed = 0
         """Feeds begun since this process began."""
         self.late = 0
@@ -84,7 +86,8 @@ class Definitions:
         self._hears.append(hears)
 
     async def start(self) -> None:
-        """Return once every group is mirrored."""
+        """Return once every group is mirrored. Those that are added later are too."""
+        self._takes_added = True
         self._leaders.watch(self._subscribe)
         for group in self._groups:
             self._subscribe(group)
@@ -174,6 +177,8 @@ class Definitions:
 
     def _subscribe(self, group: RaftGroup) -> None:
         """Hear of a group from whoever leads it now."""
+        if self._takes_added and ADDED_FIRST <= group < MEMORY_FIRST:
+            self._groups.setdefault(group, _Group())
         state = self._groups.get(group)
         if state is None or self._stopped:
             return

@@ -12,7 +12,7 @@ Only the leader tells: when it stops leading its feeds end, and the gateways ask
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
@@ -159,7 +159,7 @@ class FeedService:
         """`soon(action)` calls it in a later turn of the loop."""
         self._host = host
         self._soon = soon
-        self._feeds: dict[RaftGroup, dict[Channel, _Feed]] = {each: {} for each in host.groups}
+        self._feeds: defaultdict[RaftGroup, dict[Channel, _Feed]] = defaultdict(dict)
         self._changed: dict[RaftGroup, None] = {}
         """Groups with something to tell when this turn is over."""
         self._accepting = True
@@ -197,8 +197,8 @@ class FeedService:
         except WireError as error:
             raise RpcError(str(error)) from None
         group = RaftGroup(subscribed.group)
-        if group not in self._feeds or self._host.serving(group) is None:
-            leads = self._host.standing(group)[1] if group in self._feeds else 0
+        if self._host.serving(group) is None:
+            leads = self._host.standing(group)[1] if group in self._host.groups else 0
             message = f"this node does not serve group {group}"
             reply(KernelError(Code.NOT_LEADER, message, leads))
             return

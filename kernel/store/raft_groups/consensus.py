@@ -16,7 +16,7 @@ from typing import Protocol
 from ...broker.group_state.state import GroupState
 from ...common.errors import Code, KernelError
 from ...common.feature_levels import LATEST
-from ...common.ids import RaftGroup
+from ...common.ids import ADDED_FIRST, METADATA_GROUP, RaftGroup
 from ...common.ports import Clock
 from ...log.errors import NotUnderstood
 from ...log.format import entry as entries
@@ -173,7 +173,9 @@ class Consensus:
         self.membership_watchers: list[Callable[[], None]] = []
         """Each is called when `holds` of a group may be another."""
         self.quiescence = Quiescence(node, peers, self._stirred)
-        self.members = {group: self._member(group) for group in origin.states}
+        self.members: dict[RaftGroup, Member] = {}
+        for group, state in origin.states.items():
+            self.members[group] = self._member(state, origin.configurations.get(group, ()))
         self.awaited = Awaited(node, clock.wall_ms(), self.ask_index, self._applied_index)
         """Who waits for a group to have come so far."""
         self.healing = Healing(node, origin.damaged, origin.left, clock, peers, self)
@@ -181,9 +183,7 @@ class Consensus:
     def _applied_index(self, group: RaftGroup) -> int:
         return self.members[group].state.applied
 
-    def _member(self, group: RaftGroup) -> Member:
-        state = self._origin.states[group]
-        configurations = self._origin.configurations.get(group, ())
+    def _member(self, state: GroupState, configurations: Sequence[int]) -> Member:
         log, core = self._log_and_core(state, configurations)
         replica = self._replica(state)
         return Member(core, log, replica, LocalLeader(replica, self._host))
@@ -200,8 +200,8 @@ class Consensus:
             group,
             index,
             term,
-            born_alone=self._origin.born_alone,
-            recent_bytes_max=RECENT_BYTES_MAX // len(self._origin.states),
+            born_alone=self._origin.born_alone or group >= ADDED_FIRST,
+            recent_bytes_max=self._recent_bytes_max,
         )
         at_snapshot = self._origin.snapshot_members.get(group) or Membership((self.node,))
         log.has_snapshot(index, term, name, at_snapshot)
@@ -217,6 +217,25 @@ class Consensus:
             configurations,
         )
         return log, core
+
+    @property
+    def _recent_bytes_max(self) -> int:
+        return RECENT_BYTES_MAX // max(len(self._origin.states), len(self.members))
+
+    def add(self, group: RaftGroup, *, born: bool) -> Member:
+        """A group comes while this node runs. `born`: it begins here, with this node as its only
+        member; else it waits to be made one. A node that has lost group 0, and so knew not which
+        groups it had, may have had this one: it counts as lost with it, and is silent (`healing`).
+        """
+        state = GroupState(group)
+        state.membership = Membership((self.node,)) if born else Membership()
+        if METADATA_GROUP in self.healing.patients and group not in self.healing.patients:
+            self._journal.mark_damaged(group)
+            self.healing.lost_with_the_others(group)
+        member = self.members[group] = self._member(state, ())
+        for each in self.members.values():
+            each.log.recent_bytes_max = self._recent_bytes_max
+        return member
 
     def _replica(self, state: GroupState) -> Replica:
         clock = LogClock(self._clock, state.time_ms)

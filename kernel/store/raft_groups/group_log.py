@@ -61,7 +61,8 @@ class GroupLog:
         with one member.
         """
         self._hidden = int(born_alone)
-        self._recent_bytes_max = recent_bytes_max
+        self.recent_bytes_max = recent_bytes_max
+        """So much is kept in memory for members that are a little behind."""
         self._journal = journal
         self._group = group
         self._snapshot_index, self._snapshot_term = index, term
@@ -152,7 +153,7 @@ class GroupLog:
         for entry in entries:
             recent.append(entry)
             self._recent_bytes += len(entry.body) + ENTRY_OVERHEAD_BYTES
-        while self._recent_bytes > self._recent_bytes_max:
+        while self._recent_bytes > self.recent_bytes_max:
             self._drop_first()
 
     def _drop_first(self) -> None:

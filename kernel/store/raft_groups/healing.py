@@ -159,6 +159,11 @@ class Healing:
         self.silent.add(group)
         self.left.add(group)
 
+    def lost_with_the_others(self, group: RaftGroup) -> None:
+        """A group is heard of that this store may have had before it lost what it had."""
+        self.patients[group] = _Patient(self._clock.monotonic_ms())
+        self.silent.add(group)
+
     def stop(self) -> None:
         """Plead no more."""
         for patient in self.patients.values():

@@ -103,7 +103,9 @@ def recover(
     if repair:
         damaged = _give_up(journal, damaged)
     on_disk = {*recovered.last, *recovered.checkpoint.groups}
-    numbers = _group_numbers(data_groups, on_disk)
+    begun = {number for number, (last, _) in recovered.last.items() if last}
+    added = _added(begun | snapshots.states.keys() | damaged.keys())
+    numbers = [*_founding_groups(data_groups, on_disk), *added]
     if recovered.damaged_all and not repair:
         damaged.update(dict.fromkeys(set(numbers) - on_disk, recovered.damaged_all))
     check(others, damaged, checkpoint)
@@ -111,7 +113,7 @@ def recover(
         journal.void(number)
     # Who has lost group 0 does not know which groups there are: it makes up none.
     unknown = set(numbers) - on_disk if METADATA_GROUP in damaged else set()
-    states = _new_states(numbers, first, {*damaged, *unknown})
+    states = _new_states(numbers, first, {*damaged, *unknown}, Membership((node,)))
     sound = {group: each for group, each in snapshots.states.items() if group not in damaged}
     states.update(sound)
     snapshot_members = {group: each.membership for group, each in sound.items()}
@@ -137,11 +139,16 @@ def recover(
     )
 
 
-def _group_numbers(data_groups: int, on_disk: Collection[int]) -> list[int]:
-    """Those that the cluster began with, without gaps, and those on the disk that were added."""
-    added = sorted(each for each in on_disk if each >= ADDED_FIRST)
-    founding = max(each for each in (data_groups, *on_disk) if each < ADDED_FIRST)
-    return [*range(founding + 1), *added]
+def _founding_groups(data_groups: int, on_disk: Collection[int]) -> range:
+    """Those that the cluster began with, without gaps."""
+    return range(max(each for each in (data_groups, *on_disk) if each < ADDED_FIRST) + 1)
+
+
+def _added(found: Collection[int]) -> list[int]:
+    """Groups that were added, of those that this disk has something of. Where it has a term alone,
+    the group is none: the register tells of it again (`cluster.births`).
+    """
+    return sorted(each for each in found if each >= ADDED_FIRST)
 
 
 def _those_of_the_cluster(states: Mapping[RaftGroup, GroupState]) -> dict[RaftGroup, GroupState]:
@@ -159,13 +166,16 @@ def _give_up(journal: Journal, damaged: Mapping[int, str]) -> dict[int, str]:
 
 
 def _new_states(
-    numbers: Iterable[int], first: Membership | None, without: Collection[int]
+    numbers: Iterable[int], first: Membership | None, without: Collection[int], alone: Membership
 ) -> dict[RaftGroup, GroupState]:
-    """The groups as they begin. `without`: those that have no members here."""
+    """The groups as they begin. `without`: those that have no members here; `alone`: this node. An
+    added group without a snapshot has begun here: to others its first entry comes in one.
+    """
     states: dict[RaftGroup, GroupState] = {}
     for number in map(RaftGroup, numbers):
         states[number] = GroupState(number)
-        states[number].membership = Membership() if number in without else first
+        begins = alone if number >= ADDED_FIRST else first
+        states[number].membership = Membership() if number in without else begins
     return states
 
 

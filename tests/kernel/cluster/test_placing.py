@@ -30,12 +30,14 @@ from kernel.cluster.short_groups import (
     read,
 )
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import METADATA_GROUP, RaftGroup
+from kernel.common.ids import ADDED_FIRST, METADATA_GROUP, RaftGroup
+from kernel.common.limits import ADDED_GROUPS_MAX
 from tests.free_ports import free_ports
 from tests.kernel.cluster.test_growing import Always, Store
 from tests.kernel.three_stores import until
 
 GROUPS = 5
+ADDED = [RaftGroup(ADDED_FIRST), RaftGroup(ADDED_FIRST + 1)]
 REPLICAS = 3
 
 
@@ -68,6 +70,30 @@ async def comes_to(store: Store, condition: Callable[[ClusterStatus], object]) -
 
 def group_0(status: ClusterStatus) -> list[bool]:
     return sorted(each.voter for each in status.groups[0].replicas)
+
+
+async def are_added(stores: list[Store]) -> None:
+    """Two groups come, get their replicas, and take queues; homes are where they were."""
+    first = stores[0]
+    assert await stores[1].cluster_admin.add_groups(2) == ADDED
+    assert set(ADDED) <= first.cluster_service._closed(), "they take no queues before they grow"
+    await comes_to(
+        first, lambda now: [(e.group, e.waits) for e in now.added] == [(65, ""), (66, "")]
+    )
+    await comes_to(first, lambda now: sum(held(now).values()) == REPLICAS * (GROUPS + 2))
+    assert not first.cluster_service._closed()
+    assert all(set(ADDED) <= set(each.local.store.data_groups) for each in stores)
+    wide = PutTopic(
+        "default", "wide", TopicOptions(queues=GROUPS + 2), {DEFAULT_GROUP: GroupOptions()}
+    )
+    await stores[1].local.client.administer(wide)
+    await until(lambda: all(each.local.client.topic("default", "wide") for each in stores))
+    assert {ref.group for ref in first.local.client.topic("default", "wide").queues} >= set(ADDED)
+    added = first.local.store.home_groups
+    assert added == [*range(1, GROUPS + 1)], "homes are where they were"
+    with pytest.raises(KernelError) as many:
+        await first.cluster_admin.add_groups(ADDED_GROUPS_MAX - 1)
+    assert many.value.code is Code.LIMIT_EXCEEDED
 
 
 async def test_stores_that_join_take_their_share_and_who_leaves_gives_it_away_first(
@@ -109,12 +135,13 @@ async def test_stores_that_join_take_their_share_and_who_leaves_gives_it_away_fi
             await asyncio.sleep(0.05)
         assert not missing
         await comes_to(first, lambda now: is_whole(now) and not held(now)[5])
+        await are_added(stores[:4])
         await comes_to(first, lambda now: group_0(now) == [False, True, True, True])
         assert not first.cluster_service.count_short()
         monkeypatch.setattr(short_groups, "AFTER_MS", 0)
         await first.cluster_admin.set_replicas(5)
         await until(
-            lambda: {each.cluster_service.count_short() for each in stores[:4]} == {GROUPS + 1}
+            lambda: {each.cluster_service.count_short() for each in stores[:4]} == {GROUPS + 3}
         )
         found = stores[1].cluster_service.short_groups()[1]
         assert {(each.what, each.closed) for group, each in found.items() if group} <= {
@@ -122,7 +149,7 @@ async def test_stores_that_join_take_their_share_and_who_leaves_gives_it_away_fi
         }, "closed as long as there is a store for another one"
         await first.cluster_admin.set_replicas(1)
         await until(lambda: {each.cluster_service.count_short() for each in stores[:4]} == {0})
-        await comes_to(first, lambda now: sum(held(now).values()) == GROUPS)
+        await comes_to(first, lambda now: sum(held(now).values()) == GROUPS + 2)
         with pytest.raises(KernelError) as caught:
             await first.cluster_admin.set_replicas(2)
         assert caught.value.code is Code.INVALID_ARGUMENT
