@@ -174,7 +174,7 @@ class Consensus:
         """Has a checkpoint made before it is due. Set by housekeeping."""
         self.membership_watchers: list[Callable[[], None]] = []
         """Each is called when `holds` of a group may be another."""
-        self.holding = Holding(host.call_later, self._apply)
+        self.holding = Holding(host.call_later, self._apply_kept)
         """For the cut of a cluster."""
         self.holding.released = host.write_soon
         self.quiescence = Quiescence(node, peers, self._stirred)
@@ -538,6 +538,11 @@ class Consensus:
             self._journal.append_hard_state(member.group, *hard)
             self.members_changed()
             self.snapshot_wanted()
+
+    def _apply_kept(self, member: Member, committed: Sequence[Entry]) -> None:
+        self._apply(member, committed)
+        if member.core.has_ready():
+            self.take(member)
 
     def dispatch(self) -> None:
         """Hand out what was applied in this turn."""

@@ -17,6 +17,7 @@ voters, and so is whoever elects a leader of what was cut: one of these has what
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -56,7 +57,7 @@ class Holding:
         """`apply`: entries that a member's core has handed out, in their order."""
         self._call_later = call_later
         self._apply = apply
-        self._kept: list[tuple[Member, RaftCore, Sequence[Entry]]] = []
+        self._kept: deque[tuple[Member, RaftCore, Sequence[Entry]]] = deque()
         self._timer: _Timer | None = None
         self._number = 0
         self.is_held = False
@@ -100,12 +101,15 @@ class Holding:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.is_held = False
-        kept, self._kept = self._kept, []
-        for member, core, committed in kept:
-            # A snapshot may have taken the place of the state meanwhile, or the group was left.
-            if core is member.core:
-                new = [each for each in committed if each.index > member.state.applied]
-                if new:
-                    self._apply(member, new)
+        try:
+            # What comes meanwhile of the same member stands behind what was kept of it.
+            while self._kept:
+                member, core, committed = self._kept.popleft()
+                # A snapshot may have taken the place of the state, or the group was left.
+                if core is member.core:
+                    new = [each for each in committed if each.index > member.state.applied]
+                    if new:
+                        self._apply(member, new)
+        finally:
+            self.is_held = False
         self.released()
