@@ -623,6 +623,7 @@ API: Final[Sequence[Operation]] = (
         NODE,
         backups.BackupRoutes.pin,
         backups.PinShown,
+        backups.PinMake,
         status=(201,),
     ),
     Operation("GET", "/backups/{number}", NODE, backups.BackupRoutes.touch, backups.PinHeld),

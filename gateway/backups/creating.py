@@ -38,11 +38,13 @@ class Pins:
 
     def __init__(
         self,
-        make: Callable[[], Pin],
+        make: Callable[[str], Pin],
         touch: Callable[[int], object],
         drop: Callable[[int], object],
     ) -> None:
-        """`touch` raises if the pin was dropped."""
+        """`make`: of the word of the backups' directory, whose last pin goes if there is one.
+        `touch` raises if the pin was dropped.
+        """
         self.make = make
         self.touch = touch
         self.drop = drop
@@ -69,7 +71,7 @@ def create(
         if known and not incremental:
             text = f"{repository.directory} has {len(known)} backups: add one with --incremental"
             raise BackupError(f"{text}, or name another directory")
-        pin, archive = _moment(pins)
+        pin, archive = _moment(pins, repository.maker(ident))
         try:
             last = known[-1] if known else None
             backup = _copied(repository, pins, progress, ident, pin, archive, last)
@@ -81,10 +83,10 @@ def create(
         lock.release()
 
 
-def _moment(pins: Pins) -> tuple[Pin, list[tuple[str, int]]]:
+def _moment(pins: Pins, maker: str) -> tuple[Pin, list[tuple[str, int]]]:
     """A pin, and (name, bytes) of the files of the archive as of then, its manifest last."""
     for _ in range(TRIES):
-        pin = pins.make()
+        pin = pins.make(maker)
         data = Path(pin["data"])
         if not (data / pin["files"][-1]["pinned"]).exists():
             pins.drop(pin["number"])

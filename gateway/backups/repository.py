@@ -26,6 +26,13 @@ TAIL_BYTES = 64 * 1024
 
 OBJECTS = "objects"
 BACKUPS = "backups"
+MAKER = "maker"
+"""A word of the directory, in a file, by which a node drops what a command that was killed had
+pinned for it."""
+
+MAKER_CHARS = 64
+"""Of that word: of a file that is damaged no more is taken."""
+
 PRIVATE = 0o700
 """Keys are in it, and what users say to each other."""
 
@@ -44,6 +51,15 @@ class Repository:
             return lock_data_directory(self.directory)
         except DataDirectoryInUse:
             raise BackupError(f"another backup is being made in {self.directory}") from None
+
+    def maker(self, word: str) -> str:
+        """The directory's word; `word`, which no other directory has, if it has none yet. Only for
+        who keeps others out (`make`). OSError.
+        """
+        path = self.directory / MAKER
+        if not path.exists():
+            write_synced(path, word.encode())
+        return path.read_text("ascii", "replace")[:MAKER_CHARS]
 
     def backups(self) -> list[Backup]:
         """All of them, the oldest first. Raises BackupError for one that cannot be relied on."""

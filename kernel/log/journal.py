@@ -134,7 +134,7 @@ class Journal:
         marks = {number: group.index for number, group in state.checkpoint.groups.items()}
         recovered = Recovered(
             clean=meta.clean is not None or (not scan.records and not scan.floor),
-            hard_states={number: log.hard_state for number, log in scan.groups.items()},
+            hard_states=scan.hard_states(),
             last={number: (log.last_index, log.last_term) for number, log in scan.groups.items()},
             marks=marks,
             entries=replay(disk, scan, list(scan.chain), marks),
@@ -407,7 +407,10 @@ class Journal:
             for number, segment in sorted(self._locations.segments.items())
             if number <= end.segment
         )
-        checkpoint = replace(self._checkpoint, synced_sequence=sequence)
+        hard_states = {number: log.hard_state for number, log in self._groups.items()}
+        checkpoint = replace(
+            self._checkpoint.with_hard_states(hard_states), synced_sequence=sequence
+        )
         return JournalPrefix(self._store, sequence, segments, checkpoint)
 
     @property

@@ -29,6 +29,12 @@ LATELY_MS = 60_000
 """So long after a queue was sealed batches are looked at for it: one that was begun before the new
 ring was known may be handed over after it. Later ones are refused, and only then noticed."""
 
+ASK_AGAIN_MS = 2_000
+"""After so long what a queue has refused is sent to it again, if it takes messages by the ring that
+is known: the refusal may be what another process was told about queues before this one. If it is
+sealed, the ring has not come yet. Each time takes one of 32 identities: `PUBLISH_DEADLINE_MS` has
+room for fewer."""
+
 TOO_OFTEN = KernelError(Code.BUSY, "the topic is being resized again and again")
 
 Run = list[int]
@@ -37,9 +43,11 @@ Run = list[int]
 class _CutOver:
     """One topic."""
 
-    __slots__ = ("refused", "sealed", "waiting")
+    __slots__ = ("ask_again_ms", "refused", "sealed", "waiting")
 
     def __init__(self) -> None:
+        self.ask_again_ms = 0
+        """When queues that are not sealed, as far as is known, are asked again; 0: none is."""
         self.sealed: set[int] = set()
         """Queues that have refused something."""
         self.waiting: set[ProducerBatch] = set()
@@ -105,7 +113,36 @@ class CutOvers:
                 self._lately[queue] = now_ms + LATELY_MS
             elif until_ms <= now_ms:
                 del self._lately[queue]
+        self._ask_again(now_ms)
         self._note()
+
+    def _ask_again(self, now_ms: int) -> None:
+        """Nobody waits for ever for a ring that is here."""
+        self._goes_on = True
+        for ident, cut in list(self._topics.items()):
+            topic = self._known.get(ident)
+            taking = cut.sealed.intersection(ref.id for ref in topic.writable) if topic else set()
+            if not taking:
+                cut.ask_again_ms = 0
+            elif not cut.ask_again_ms:
+                cut.ask_again_ms = now_ms + ASK_AGAIN_MS
+            elif cut.ask_again_ms <= now_ms:
+                cut.ask_again_ms = 0
+                cut.sealed -= taking
+                if self._is_over(ident):
+                    self._send_refused(cut)
+        self._goes_on = False
+        self._go_on()
+
+    def _send_refused(self, cut: _CutOver) -> None:
+        """Send what was refused of a topic; what was held back waits until that has an answer."""
+        refused, cut.refused = cut.refused, {}
+        for batch in [each for each in self._pending if each in refused]:
+            cut.waiting.add(batch)
+            for other in [each for each in self._topics.values() if batch in each.refused]:
+                del other.refused[batch]
+                other.waiting.add(batch)
+            self._send_again(batch)
 
     def holds(self, batch: ProducerBatch, parts: Sequence[BatchPart]) -> bool:
         """Whether a batch that is about to be sent waits here."""

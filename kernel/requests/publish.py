@@ -40,6 +40,8 @@ SUBSCRIBER_CLIENT = 1 << 62
 AGAIN_CLIENT = 1 << 57
 """Added to it for what is sent again, up to 31 times: subscribers' numbers have 56 bits."""
 
+_AGAIN_BITS = SUBSCRIBER_CLIENT - AGAIN_CLIENT
+
 _NOTHING_REFUSED: Sequence[tuple[BatchPart, list[int]]] = ()
 
 _EVERYBODY: Mapping[int, int] = {}
@@ -178,9 +180,11 @@ class ProducerBatch:
 
     @property
     def is_first_identity(self) -> bool:
-        """Whether it is sent under the identity that another process may have sent it under."""
+        """Whether it is sent under the identity that another process has sent it under first, if
+        one has: a subscriber's, or that of a will.
+        """
         client = self.identity[0] if self.identity is not None else 0
-        return SUBSCRIBER_CLIENT <= client < SUBSCRIBER_CLIENT + AGAIN_CLIENT
+        return bool(client & SUBSCRIBER_CLIENT) and not client & _AGAIN_BITS
 
     def next_identity(self) -> bool:
         """What was refused is sent again: a group that has the batch must not take that for the

@@ -148,6 +148,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
             first = told(weir(*create, "--data", str(data)))
             refused = weir(*create, "--data", str(data))
             assert (refused.code, "--incremental" in refused.err) == (1, True)
+            killed = {"maker": (repository / "maker").read_text()}
+            assert node.api("POST", "/backups", killed).status == 201  # and it says no more
+            other = weir("backup", "create", str(root / "other"), "--data", str(data))
+            assert (other.code, "one at a time" in other.err) == (1, True)
             before = load.confirmed
             second = told(weir(*create, "--incremental", "--data", str(data)))
             after = load.confirmed

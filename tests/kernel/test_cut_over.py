@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
-from msgspec.structs import replace
 
 from kernel.api.client import PublishBatch
 from kernel.api.message import key_hash
@@ -21,12 +20,13 @@ from kernel.common.ids import RaftGroup, TopicId, queue_id, topic_of
 from kernel.common.limits import PUBLISH_DEADLINE_MS
 from kernel.requests.cut_over import LATELY_MS, CutOvers
 from kernel.requests.leader import Done, Identity
-from kernel.requests.publish import SUBSCRIBER_CLIENT, ProducerBatch
+from kernel.requests.publish import AGAIN_CLIENT, SUBSCRIBER_CLIENT, ProducerBatch
 from kernel.requests.publish_part import Part
 from kernel.requests.publisher import Publisher
 from kernel.requests.request_pipeline import Attempt
 from kernel.routing.destinations import Found
 from kernel.routing.topology import Topology
+from kernel.subscribers.subscriber_keeper import WILL_CLIENT
 from tests.kernel.test_publish import slots_of
 from tests.simulator.peer import ORIGIN, Draft
 
@@ -158,7 +158,7 @@ def run(seed: int) -> None:
         process.topology.put_topic(each.info)
     begun: dict[int, ProducerBatch] = {}
     sent: dict[tuple[int, TopicId, int], list[bytes]] = defaultdict(list)
-    count = 0
+    count = seconds = 0
     for _ in range(400):
         what = random.random()
         if what < 0.3:
@@ -182,6 +182,9 @@ def run(seed: int) -> None:
             process.answer(random.choice(GROUPS))
         elif what < 0.9 and random.random() < 0.5:
             random.choice(topics).resize(random.choice((1, 2, 3, 4)), random)
+        elif what < 0.93:
+            seconds += 1
+            process.publisher._cut_overs.tick(seconds * 1_000)
         else:
             process.topology.put_topic(random.choice(topics).info)
     for batch in begun.values():
@@ -299,30 +302,47 @@ def test_a_repeat_by_another_process_of_what_was_refused_is_stored_once() -> Non
     }
 
 
-def test_an_old_answer_to_another_process_keeps_nobody_waiting() -> None:
+@pytest.mark.parametrize("client", [SUBSCRIBER_CLIENT | 5, WILL_CLIENT | 1])
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_old_answers_to_another_process_keep_nobody_waiting(client: int, refusals: int) -> None:
     queues = Queues()
     topic = Resized(queues, 1, 1)
+    topic.resize(2, Random(3))
+    ref = topic.info.queue_of(key_hash(b"a"))
+    for each in range(refusals):  # by as many queues before this one, in the same group
+        known = (int(ref.group), (client + each * AGAIN_CLIENT, 1, 9))
+        queues.known[known] = ([SEALED],)
     process = Process(queues)
     process.topology.put_topic(topic.info)
-    first = process.batch(Found((topic.info,)), Draft(b"001", key=b"a"))
-    first.once(5, 9)
-    process.publisher.submit(first)
-    topic.resize(2, Random(3))
-    queues.group = RaftGroup(1)
-    process.rest()  # it was refused, and the process ends before it knows the ring
-    topic.info = replace(  # as queues are made: in the group of their predecessor
-        topic.info, queues=tuple(replace(each, group=GROUPS[0]) for each in topic.info.queues)
-    )
-    other = Process(queues)
-    other.topology.put_topic(topic.info)
-    again = other.batch(Found((topic.info,)), Draft(b"001", key=b"a"))
-    again.once(5, 9)
-    other.publisher.submit(again)
-    other.rest()
-    other.publisher.submit(other.batch(Found((topic.info,)), Draft(b"002", key=b"a")))
-    other.rest()
-    assert len(other.heard) == 2
-    assert [each for each in queues.messages.values() if each] == [[b"001", b"002"]]
+    again = process.batch(Found((topic.info,)), Draft(b"001", key=b"a"))
+    again.identity = (client, 1, 9)
+    process.publisher.submit(again)
+    process.rest()
+    process.publisher.submit(process.batch(Found((topic.info,)), Draft(b"002", key=b"a")))
+    process.rest()
+    for second in range(1, 20):
+        process.publisher.fail_overdue_batches(second * 1_000)
+        process.rest()
+    assert [each.failures for each in process.heard] == [None, None]
+    assert queues.messages[ref.id] == [b"001", b"002"]
+
+
+def test_a_queue_that_refuses_is_asked_again_each_two_seconds_until_its_ring_is_known() -> None:
+    process, topic = sealed_while_under_way()
+    topic.resize(2, Random(1))
+    process.topology.put_topic(topic.info)
+    process.rest()
+    process.publisher.submit(process.batch(Found((topic.info,)), Draft(b"001", key=b"a")))
+    topic.resize(4, Random(1))
+    process.rest()
+    before = len(process.queues.asked)
+    for second in range(1, 13):
+        process.publisher.fail_overdue_batches(second * 1_000)
+        process.rest()
+    assert len(process.queues.asked) - before == 4
+    process.topology.put_topic(topic.info)
+    process.rest()
+    assert process.queues.messages[topic.info.queue_of(key_hash(b"a")).id] == [b"001"]
 
 
 def test_a_process_looks_for_sealed_queues_for_a_minute_only() -> None:

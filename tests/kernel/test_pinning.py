@@ -117,6 +117,15 @@ async def test_a_pin_is_dropped_by_its_maker_by_time_and_by_the_next_start(
     with pytest.raises(KernelError) as gone:
         pins.touch(second.number)
     assert gone.value.code is Code.NOT_FOUND
+    killed = await pins.pin("one")
+    for other in ("", "two"):
+        with pytest.raises(KernelError):
+            await pins.pin(other)
+    taken_over = await pins.pin("one")
+    with pytest.raises(KernelError):
+        pins.touch(killed.number)
+    pins.drop(killed.number)
+    pins.drop(pins.touch(taken_over.number).number)
     await pins.pin()
     await world.crash()
     await asyncio.sleep(1)

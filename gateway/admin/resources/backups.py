@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.admin.http.requests import answer, nothing, path_name
+from gateway.admin.http.requests import answer, nothing, path_name, read_body
 from gateway.reporting.node_metering import ARCHIVE_DIRECTORY
 from kernel.common.errors import Code, KernelError
 from metering.schema.manifest import MANIFEST_NAME
@@ -34,6 +34,14 @@ class Pinning:
     pins: PinKeeper
     data: Path
     key_file: Path
+
+
+class PinMake(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who asks for a pin."""
+
+    maker: Annotated[str, Meta(max_length=64)] = ""
+    """A word of the directory that backups are made in, one at a time: an earlier pin of the same
+    word is one that nobody lived to drop, and goes."""
 
 
 class FilePinned(Struct, frozen=True):
@@ -77,9 +85,10 @@ class BackupRoutes:
 
     async def pin(self, request: Request) -> Response:
         """Pin the files of this moment: what is on the disk now, all groups together."""
+        asked = await read_body(request, PinMake)
         manifest = self._data / ARCHIVE_DIRECTORY / MANIFEST_NAME
         archive_bytes = manifest.stat().st_size if manifest.exists() else 0
-        pin = await self._pins.pin()
+        pin = await self._pins.pin(asked.maker)
         prefix = pin.prefix
         shown = PinShown(
             number=pin.number,

@@ -47,7 +47,7 @@ def create(
 
     api, progress, began = server.connect(), Progress(), _now()
     pins = Pins(
-        lambda: api.post("/backups", {}),
+        lambda maker: api.post("/backups", {"maker": maker}),
         lambda number: api.get(f"/backups/{number}"),
         lambda number: api.delete(f"/backups/{number}"),
     )

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -82,6 +82,9 @@ class GroupCheckpoint:
     hard_state: HardState
 
 
+_NO_SNAPSHOT = GroupCheckpoint(0, 0, "", HardState())
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Content of `ckpt`."""
@@ -112,6 +115,16 @@ class Checkpoint:
         if checkpoint.level > understands:
             raise FormatError(newer(CHECKPOINT_NAME, checkpoint.level, understands))
         return checkpoint
+
+    def with_hard_states(self, hard_states: Mapping[int, HardState]) -> Checkpoint:
+        """With those of now: whoever gives a checkpoint a later `synced_sequence` has to, for up to
+        there a start takes the checkpoint's word for them.
+        """
+        groups = {
+            number: replace(self.groups.get(number, _NO_SNAPSHOT), hard_state=hard_state)
+            for number, hard_state in hard_states.items()
+        }
+        return replace(self, groups={**self.groups, **groups})
 
     def write(self, disk: Disk) -> None:
         """Durably replace the file. Blocking; OSError."""

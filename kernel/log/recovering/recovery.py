@@ -229,7 +229,7 @@ def _copy_tail(disk: Disk, scan: Scan, base: Checkpoint, segment_bytes: int) -> 
     scan.locations.segments[number] = segment
     scan.chain.append(number)
     checkpoint = replace(
-        _start_at(scan, base),
+        _start_at(scan, base).with_hard_states(scan.hard_states()),
         synced_sequence=next_sequence - 1,
         cuts={**base.cuts, cut_at.segment: Cut(cut_at.offset, number)},
         damaged=frozenset(scan.damaged),

@@ -76,6 +76,8 @@ class Scan:
             mark.sequence,
         )
         """Sequence that is known to be synced before anything is read."""
+        self._checkpointed = checkpoint.synced_sequence if checkpoint else 0
+        """Up to this one the checkpoint stands for all hard states."""
         self.numbers = segment_numbers(disk)
         self._lookout = Lookout(disk, meta.store, self.numbers, self._cuts)
         self.locations = Locations()
@@ -440,10 +442,15 @@ class Scan:
     def _control(self, place: Place, body: bytes) -> None:
         header = place.header
         if header.type == RecordType.HARD_STATE:
-            if place.segment < self._start:
-                return  # the checkpoint holds this one or a later one, whose segment may be gone
+            group, known = self.group(header.group), self.group(header.group).hard_state
             state = HardState(header.term, decode_number(body), header.log_index)
-            self.group(header.group).hard_state = state
+            # The checkpoint holds this one or a later one, which may be gone or not read any more:
+            # who took this for the last would forget a vote. (One of an earlier build may not have
+            # the last of the term.)
+            if header.sequence > self._checkpointed or (
+                (known.term, known.vote != 0) < (state.term, state.vote != 0)
+            ):
+                group.hard_state = state
         elif header.type == RecordType.CLOSE:
             close = decode_close(body)
             if not close.source and close not in self.closed:
@@ -470,6 +477,10 @@ class Scan:
             self._hole = None
         self._counts = {}
         self._batch_first = header.sequence + 1
+
+    def hard_states(self) -> dict[int, HardState]:
+        """The last one of each group."""
+        return {number: log.hard_state for number, log in self.groups.items()}
 
     def group(self, number: int) -> GroupLog:
         """The group's log, a new one if it has not been met."""

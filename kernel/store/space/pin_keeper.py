@@ -1,7 +1,8 @@
 """Which pin there is: one at a time, for as long as somebody asks for it.
 
     pin() -> waits for housekeeping, BEGIN_SECONDS at most -> is made -> held -> dropped: by whoever
-    made it; once nobody has asked for it for PIN_SECONDS; when the disk is full; at the next start
+    made it, or for the next one of the same maker; once nobody has asked for it for PIN_SECONDS;
+    when the disk is full; at the next start
 
 A pin keeps room that housekeeping would give back. So a full disk drops it: a backup can be made
 again, and what clients publish comes first.
@@ -50,6 +51,8 @@ class PinKeeper:
         self._untidy = True
         """Something is pinned that nobody wants: of the last run, before all."""
         self._pin: Pin | None = None
+        self._maker = ""
+        """Of what is pinned, or wanted."""
         self._kept_until = 0.0
         self._made = 0
 
@@ -58,14 +61,19 @@ class PinKeeper:
         """What is pinned."""
         return self._pin
 
-    async def pin(self) -> Pin:
+    async def pin(self, maker: str = "") -> Pin:
         """Pin what is on the disk at a moment from now on; the moment is when housekeeping begins.
+        `maker`: a word of whoever asks, who makes one at a time: what it had pinned before goes.
+        Empty: nobody's.
 
         Raises KernelError: IN_USE (there is a pin); BUSY (it could not begin in time); UNAVAILABLE
         (the links could not be made: no room, no hard links on that file system).
         """
+        if self._pin is not None and maker and self._maker == maker:
+            self.drop(self._pin.number)
         if self._wanted is not None or self._pin is not None:
             raise KernelError(Code.IN_USE, "a backup is being made: one at a time")
+        self._maker = maker
         self._wanted = self._loop.create_future()
         self._wanted_until = self._loop.time() + BEGIN_SECONDS
         timer = self._loop.call_at(self._wanted_until, self._give_up)

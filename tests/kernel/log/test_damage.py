@@ -466,3 +466,23 @@ def test_a_damaged_checkpoint_is_refused() -> None:
     disk.flip("ckpt", 60)
     with pytest.raises(FormatError, match="ckpt is damaged"):
         Store(disk, history)
+
+
+def test_a_vote_that_a_checkpoint_holds_is_not_forgotten_with_its_record() -> None:
+    """Behind it an earlier vote reads, in the segment that the checkpoint begins in."""
+    history = History()
+    store = Store(new_disk(), history)
+    for term in (4, 5):
+        store.journal.append_hard_state(0, term, term, term)
+        store.append(0, body_of([b"entry"]))
+        store.commit()
+    store.checkpoint()
+    store.append(0, body_of([b"behind the checkpoint"]))
+    store.commit()
+    disk = store.disk.crashed_copy()
+    states = [each for each in records(disk) if each[2] == RecordType.HARD_STATE]
+    offset, length, _kind = states[1]
+    disk.flip(segment_name(1), offset + length - 1)
+    after = Store(disk, history)
+    assert after.recovered.unreadable
+    assert after.journal.hard_state(0) == (5, 5, 5)
