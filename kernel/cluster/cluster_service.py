@@ -287,7 +287,7 @@ class ClusterService:
         asked = messages.unpack(payload, Move)
         self._led(METADATA_GROUP)
         self._check_level()
-        if asked.group not in self._store.groups:
+        if asked.group not in self.begun():
             raise KernelError(Code.NOT_FOUND, f"there is no group {asked.group}")
         moves = self.moves()
         move = replica_moves.wished(moves, self._roster.records, asked)
@@ -317,6 +317,10 @@ class ClusterService:
     def added(self) -> dict[int, tuple[int, AddedGroup]]:
         """(version, record) of each group that was added, by number, as far as it is known here."""
         return added_groups.read(self._client.records(added_groups.PREFIX))
+
+    def begun(self) -> list[RaftGroup]:
+        """Groups that may be given members, as far as it is known here."""
+        return [RaftGroup(each) for each in added_groups.begun(self._store.groups, self.added())]
 
     def _added_status(self) -> dict[int, str]:
         if self._store.serving(METADATA_GROUP) is None:

@@ -229,6 +229,8 @@ class Consensus:
         """
         state = GroupState(group)
         state.membership = Membership((self.node,)) if born else Membership()
+        if born:
+            state.time_ms = self.members[METADATA_GROUP].state.time_ms
         if METADATA_GROUP in self.healing.patients and group not in self.healing.patients:
             self._journal.mark_damaged(group)
             self.healing.lost_with_the_others(group)
@@ -554,7 +556,7 @@ class Consensus:
         if leads and not member.leads:
             future, clean = self.starting.pop(member, (None, False))
             started = partial(self._serves, member, future)
-            alone = self.is_alone(member)
+            alone = self.is_alone(self._knows_the_time(member))
             if not member.lead(str(self.node), alone=alone, clean=clean, started=started):
                 self._ask_the_time(member)
         elif member.leads and not leads:
@@ -562,10 +564,17 @@ class Consensus:
             self._relay.follows(member.replica)
         self.leaders_changed()
 
+    def _knows_the_time(self, member: Member) -> Member:
+        """The group whose voters know what time it is. One that was added has begun with one store
+        of a cluster: others will go on with the time that this one gives it.
+        """
+        added = member.group >= ADDED_FIRST and self.is_alone(member)
+        return self.members[METADATA_GROUP] if added else member
+
     def _ask_the_time(self, member: Member) -> None:
         """Its wall clock is not to be believed by itself."""
         term, core = member.core.term, member.core
-        members = core.tracker.members
+        members = self._knows_the_time(member).core.tracker.members
         halves = [half for half in (members.voters, members.voters_outgoing) if half]
         self.wall_clocks.ask(
             halves, lambda: member.leads and core.term == term, member.replica.stamps

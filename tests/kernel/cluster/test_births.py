@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +11,15 @@ from msgspec.structs import replace
 from kernel.api.client import PutRecord
 from kernel.api.model import TopicOptions
 from kernel.cluster import added_groups
-from kernel.cluster.added_groups import AddedGroup, GroupState, closed, given_up, read, wanted
+from kernel.cluster.added_groups import (
+    AddedGroup,
+    GroupState,
+    begun,
+    closed,
+    given_up,
+    read,
+    wanted,
+)
 from kernel.cluster.births import Births
 from kernel.cluster.growing import AT_ONCE, Growing
 from kernel.cluster.messages import Goal, StepProgress, Towards
@@ -81,6 +89,11 @@ def test_a_group_whose_store_has_gone_before_it_was_there_is_given_up() -> None:
     wiped = {**STORES, 1: store(1, directory="another")}
     assert given_up(groups, wiped) == [(1, group(65, GroupState.LOST))]
     assert [each.number for _, each in given_up(groups, {1: STORES[1]})] == [67]
+
+
+def test_no_group_gets_members_before_its_store_has_said_that_it_is_there() -> None:
+    groups = added(*(group(65 + number, state) for number, state in enumerate(GroupState)))
+    assert begun([0, 1, *groups, 99], groups) == [0, 1, 67, 68]
 
 
 # --- A store --------------------------------------------------------------------------------------
@@ -175,8 +188,13 @@ class Steps:
             self.voters.add((asked.group, asked.node))
         return StepProgress(asked.goal is Goal.VOTER or asked.node != 3, "is catching up")
 
-    async def look(self, groups: Sequence[AddedGroup], replicas: int = 0) -> None:
-        await self.growing.look(added(*groups), STORES, replicas, {})
+    async def look(
+        self,
+        groups: Sequence[AddedGroup],
+        replicas: int = 0,
+        stores: Mapping[int, NodeRecord] = STORES,
+    ) -> None:
+        await self.growing.look(added(*groups), stores, replicas, {})
 
 
 async def test_a_group_grows_once_its_store_serves_it_and_takes_queues_once_all_vote() -> None:
@@ -184,6 +202,9 @@ async def test_a_group_grows_once_its_store_serves_it_and_takes_queues_once_all_
     await steps.look([group(65), group(66), group(67, GroupState.GROWN)])
     assert steps.put == [group(65, GroupState.GROWING)]
     assert steps.growing.told[66] == "nobody leads it"
+    leaving = {**STORES, 3: store(3, NodeState.LEAVING)}
+    await steps.look([group(65, at=3)], stores=leaving)
+    assert steps.growing.told == {65: "store 3 leaves"}
     await steps.look([replace(group(65), state=GroupState.GROWING)])
     assert steps.voters == {(65, 1), (65, 2)}
     assert steps.growing.told == {65: "store 3 is catching up"}

@@ -252,7 +252,7 @@ class Subscriber:
         self._at = None
         group = group_of(self.queue)
         machine = self._run.someone_who_leads(group, self._chance)
-        if machine is None or not machine.member(group).serves:
+        if machine is None or not machine.serves(group):
             return None
         member = machine.member(group)
         state = member.state.queues.get(self.queue)

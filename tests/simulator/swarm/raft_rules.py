@@ -275,6 +275,15 @@ class RaftRules:
                 self._broken("synced_survives", what)
             self._refresh(journal, group, synced)
 
+    def wiped(self, machine: Machine) -> None:
+        """A store has an empty disk, and is another one. What the old one had has counted."""
+        for synced in machine.synced.values():
+            synced.lose()
+            synced.term = synced.vote = synced.commit = synced.most = 0
+        node = machine.number
+        for key in [each for each in self._votes if each[1] == node]:
+            del self._votes[key]
+
     def terms_never_fall(self, node: int, journal: Journal, group: int) -> None:
         """Behind an entry of a term there is none of an earlier one: what has been replaced does
         not come back.

@@ -28,6 +28,7 @@ from .faults import VOTERS_MIN, Faults
 from .feature_rules import FeatureRules
 from .levels import Levels, levels_of
 from .machines import DATA_GROUPS, Machine, Network
+from .newborn import Newborn
 from .operator import Operator
 from .placed import Placed
 from .probe import observed
@@ -82,6 +83,7 @@ class Run:
         self.journals: dict[Journal, Machine] = {}
         self.batches: dict[WriteBatch, tuple[Machine, list[Record]]] = {}
         self.network = Network(self)
+        self.newborn = Newborn(self)
         first = tuple(range(1, self.levels.nodes + 1))
         self.machines = {
             number: Machine(self, number, None if number == 1 else ())
@@ -170,7 +172,7 @@ class Run:
             (
                 each.member(group).core.term
                 for each in self.machines.values()
-                if each.runs and each.member(group).serves
+                if each.runs and each.serves(group)
             ),
             default=0,
         )
@@ -178,7 +180,7 @@ class Run:
     def someone_who_leads(self, group: int, chance: random.Random) -> Machine | None:
         """A node that says it leads a group, or else any that runs."""
         running = [each for each in self.machines.values() if each.runs]
-        leading = [each for each in running if each.member(group).serves]
+        leading = [each for each in running if each.serves(group)]
         choice = leading or running
         return chance.choice(choice) if choice else None
 
@@ -250,6 +252,7 @@ class Run:
                 chance.choice(self._subscribers).disconnect()
             self._operator.look()
             self._placed.look()
+            self.newborn.look()
             self._look_at_sizes()
             if self.events - self._hashed_at > HASH_EVERY:
                 self._hashed_at = self.events
@@ -366,12 +369,16 @@ class Run:
         self.queues.publish_order()
 
     def groups(self) -> list[RaftGroup]:
-        """Numbers of all groups."""
+        """Numbers of all groups that the register says are there."""
+        return [*self.founding(), *sorted(self.newborn.there)]
+
+    def founding(self) -> list[RaftGroup]:
+        """Those that it began with."""
         return [RaftGroup(number) for number in range(DATA_GROUPS + 1)]
 
     def leader(self, group: int) -> Machine | None:
         """The node that leads a group, of the highest term."""
-        leading = [e for e in self.machines.values() if e.runs and e.member(group).serves]
+        leading = [e for e in self.machines.values() if e.runs and e.serves(group)]
         return max(leading, key=lambda each: each.member(group).core.term, default=None)
 
     def voters(self, group: int) -> set[int]:
@@ -390,7 +397,7 @@ class Run:
         for machine in self.machines.values():
             if not machine.runs:
                 return f"node {machine.number} does not start"
-        moves = self._placed.why_not()
+        moves = self._placed.why_not() or self.newborn.why_not()
         if moves:
             return moves
         for group in self.groups():
@@ -403,6 +410,8 @@ class Run:
                 return f"group {group} is in a joint configuration"
             for number in (*members.voters, *members.learners):
                 machine = self.machines[number]
+                if machine.runs and group not in machine.opened.store.groups:
+                    return f"group {group}: node {number} has not heard of it"
                 if machine.runs and group in machine.heals:
                     return f"group {group}: node {number} is not healed"
                 if machine.runs and machine.member(group).state.applied != member.state.applied:
@@ -448,7 +457,7 @@ class Run:
         """Of these, and of what was seen so far."""
         for group in self.groups():
             for machine in machines:
-                if not machine.runs:
+                if not machine.runs or group not in machine.opened.store.groups:
                     continue
                 state = machine.member(group).state
                 digest = blake2b(digest_size=16)
