@@ -18,12 +18,16 @@ from kernel.log.format.mark import MARK_NAME
 from kernel.log.journal import JournalOptions
 from kernel.raft import message_wire as wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, RaftMessage
+from kernel.requests.leader import Leader
+from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.raft_groups.consensus import RaftTiming
 from kernel.store.raft_groups.quiescence import BEATS
 from kernel.store.recovery.damage import Others
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.disk import Crash
 from tests.simulator.world import WRITER, SeededRandom
+
+from .link import SimulatedLink
 
 if TYPE_CHECKING:
     from .raft_rules import Record, Synced
@@ -120,6 +124,8 @@ class Machine(Computer):
         self._members = members
         self.understands = 0 if run.levels.old else LATEST
         """The features that the build which is started here knows."""
+        self.link: SimulatedLink | None = None
+        """From its process to leaders elsewhere."""
         self.process = 0
         """Counts the processes that have run here."""
         self.hurt: set[int] = set()
@@ -163,6 +169,7 @@ class Machine(Computer):
             understands=self.understands,
         )
         self._opened = opened
+        self._reach_others(opened)
         self._diagnose(opened)
         opened.store.awaits_claims = True
         opened.store.consensus.leaders_changed = lambda: self._await_claims(opened)
@@ -181,6 +188,18 @@ class Machine(Computer):
                 raise
             return  # the process has ended while it gave up what it had found
         assert process == self.process
+
+    def _reach_others(self, opened: LocalStore) -> None:
+        """Resizes go on in groups that are led elsewhere too, and successors ask there."""
+        run, client = self._run, opened.client
+        link = self.link = SimulatedLink(run, run.seed * 100 + 60 + self.number)
+
+        def leader_of(group: RaftGroup) -> Leader:
+            machine = run.leader(group)
+            return (machine.opened if machine is not None else opened).store.leader(group)
+
+        client.send = RequestPipeline(link, run.clock, run.loop).send
+        client._predecessors._leader_of = leader_of
 
     async def try_start(self) -> bool:
         """Start, unless the disk has no room."""
