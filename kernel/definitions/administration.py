@@ -132,7 +132,10 @@ class Administrator(Definer):
                 return await self._follow_up(change, decided[0], asked)
             if isinstance(change, ResizeTopic):
                 topic = self._topic(change.tenant, change.name)
-                return await self._resizing.resize(topic, change.queues, by_key=change.by_key)
+                groups = self._able_groups(topic) if change.spread else ()
+                return await self._resizing.resize(
+                    topic, change.queues, by_key=change.by_key, spread_over=groups
+                )
             if self._transient.is_local(change):
                 return await self._transient.carry_out(change, asked)
             return await self.carry_out(change, asked)
@@ -250,6 +253,16 @@ class Administrator(Definer):
 
     def _placement(self, home: RaftGroup, queues: int) -> Sequence[RaftGroup]:
         return place_queues(home, self._store.data_groups, queues, closed=self.closed())
+
+    def _able_groups(self, topic: TopicInfo) -> Sequence[RaftGroup]:
+        """Those that may get queues of a topic, its home first if that is one."""
+        groups = self._store.data_groups
+        return list(dict.fromkeys(self._placement(home_of(topic.id), len(groups))))
+
+    def _known_in(self, topic: TopicInfo) -> set[RaftGroup]:
+        # One that was spread has left groups behind, which nobody has a list of.
+        elsewhere = self._store.data_groups if topic.once else ()
+        return {*super()._known_in(topic), *elsewhere}
 
     def _new_ident(self, home: RaftGroup, *, spread: bool) -> TopicId:
         """Queues that a deposed leader has made elsewhere, or is about to, must not be those of a

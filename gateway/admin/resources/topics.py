@@ -67,11 +67,12 @@ class Purged(Struct, frozen=True):
 
 class ResizeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """`by_key`: it is known that messages without a key have no order in a topic of several queues;
-    asked for of one that has had one queue.
+    asked for of one that has had one queue. `spread`: evenly over all Raft groups.
     """
 
     queues: Annotated[int, Meta(ge=1, le=256)]
     by_key: bool = False
+    spread: bool = False
 
 
 class TopicRoutes:
@@ -156,7 +157,7 @@ class TopicRoutes:
         """Have so many queues take messages; those that are sealed go once they are consumed."""
         asked = await read_body(request, ResizeRequest)
         topic = await find_topic(self._client, self._tenants.of(request), request)
-        change = ResizeTopic(topic.tenant, topic.name, asked.queues, asked.by_key)
+        change = ResizeTopic(topic.tenant, topic.name, asked.queues, asked.by_key, asked.spread)
         resized = await self._client.administer(change)
         assert isinstance(resized, TopicInfo)
         return answer(await self._details(resized))
@@ -263,7 +264,7 @@ class TopicRoutes:
 
     async def _details(self, topic: TopicInfo) -> shapes.TopicDetails:
         queues = []
-        writable = topic.writable
+        writable, regular = topic.writable, topic.regular
         for number, ref in zip(topic.numbers, topic.queues, strict=True):
             first, following = await self._client.span(topic, number)
             queues.append(
@@ -273,6 +274,7 @@ class TopicRoutes:
                     first_offset=first,
                     next_offset=following,
                     sealed=ref not in writable,
+                    once=ref in writable and ref not in regular,
                 )
             )
         return shapes.TopicDetails(

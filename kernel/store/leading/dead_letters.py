@@ -260,7 +260,7 @@ class DeadLetterSender:
         for topic in targets:
             if _in_cycle(topic.name, item, history):
                 continue
-            ref = topic.queue_of(message.key_hash)
+            ref = topic.queue_of(message.key_hash, once=True)
             age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
         outbox.sending[item.number] = len(parts)

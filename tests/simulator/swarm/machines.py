@@ -19,11 +19,15 @@ from kernel.log.format.mark import MARK_NAME
 from kernel.log.journal import JournalOptions
 from kernel.raft import message_wire as wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, RaftMessage
+from kernel.requests.leader import Leader
+from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.raft_groups.consensus import RaftTiming
 from kernel.store.recovery.damage import Others
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.disk import Crash, SimulatedDisk
 from tests.simulator.world import WRITER, SeededRandom
+
+from .link import SimulatedLink
 
 if TYPE_CHECKING:
     from .raft_rules import Record, Synced
@@ -124,6 +128,8 @@ class Machine(Computer):
         """Id of its data directory."""
         self.understands = 0 if run.levels.old else LATEST
         """The features that the build which is started here knows."""
+        self.link: SimulatedLink | None = None
+        """From its process to leaders elsewhere."""
         self.process = 0
         """Counts the processes that have run here."""
         self.hurt: set[int] = set()
@@ -167,6 +173,7 @@ class Machine(Computer):
             understands=self.understands,
         )
         self._opened = opened
+        self._reach_others(opened)
         self._diagnose(opened)
         opened.store.awaits_claims = True
         births = run.newborn.started(self)
@@ -193,6 +200,18 @@ class Machine(Computer):
         if self.runs and process == self.process:
             births.look()
             self._run.loop.call_later(TOLD_S, self._be_told, births, process)
+
+    def _reach_others(self, opened: LocalStore) -> None:
+        """Resizes go on in groups that are led elsewhere too, and successors ask there."""
+        run, client = self._run, opened.client
+        link = self.link = SimulatedLink(run, run.seed * 100 + 60 + self.number)
+
+        def leader_of(group: RaftGroup) -> Leader:
+            machine = run.leader(group)
+            return (machine.opened if machine is not None else opened).store.leader(group)
+
+        client.send = RequestPipeline(link, run.clock, run.loop).send
+        client._predecessors._leader_of = leader_of
 
     async def try_start(self) -> bool:
         """Start, unless the disk has no room."""

@@ -14,7 +14,7 @@ from kernel.broker.group_state.resized import ResizedTopic
 from kernel.broker.group_state.state import GroupState
 from kernel.broker.snapshots.snapshot import dump
 from kernel.common.feature_levels import LATEST
-from kernel.common.ids import METADATA_GROUP, RaftGroup, TopicId, home_of, topic_of
+from kernel.common.ids import METADATA_GROUP, QueueId, RaftGroup, TopicId, home_of, topic_of
 from kernel.in_process.opening import LocalStore
 from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
@@ -23,7 +23,7 @@ from tests.simulator.loop import SimulatedClock, VirtualLoop
 from tests.simulator.peer import Draft
 from tests.simulator.stored import wrong_sums
 
-from .clients import QUEUES, RESIZABLE, TOPICS, Producer, Subscriber, draft_for
+from .clients import QUEUES, RESIZABLE, TOPICS, Producer, Subscriber, born_in, draft_for
 from .faults import VOTERS_MIN, Faults
 from .feature_rules import FeatureRules
 from .levels import Levels, levels_of
@@ -107,6 +107,8 @@ class Run:
         self._placed = Placed(self)
         self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
         self.resizer = Resizer(self, RESIZABLE)
+        self._places: dict[QueueId, RaftGroup] = {}
+        """Of queues of topics that may be spread."""
         self._producers = [Producer(self, number) for number in (1, 2)]
         self._subscribers = [
             Subscriber(self, number, queue)
@@ -144,6 +146,9 @@ class Run:
         gateways = [each.gateway for each in self._producers]
         for client in (*self._producers, *gateways, *self._subscribers, self._operator):
             client.link.died(machine)
+        for each in self.machines.values():
+            if each.link is not None:
+                each.link.died(machine)
         if not self.draining:
             self.loop.call_later(self._chance.uniform(0.1, 5), self._restart, machine)
 
@@ -316,6 +321,7 @@ class Run:
             if known is None:
                 continue
             refs = {ref.id for ref in known.refs}
+            self._places.update((ref.id, ref.group) for ref in known.refs)
             for each in [e for e in self._subscribers if topic_of(e.queue) == topic]:
                 if each.queue not in refs:
                     self._subscribers.remove(each)
@@ -376,6 +382,18 @@ class Run:
         """Those that it began with."""
         return [RaftGroup(number) for number in range(DATA_GROUPS + 1)]
 
+    def group_of(self, queue: QueueId) -> RaftGroup:
+        """Raft group of a queue."""
+        return self._places.get(queue) or born_in(queue)
+
+    def is_acked(self, queue: int, group: str, offset: int) -> bool:
+        """Whether a message is done with, or its queue gone, as who has applied most knows."""
+        at = self.group_of(QueueId(queue))
+        states = [each.member(at).state for each in self.machines.values() if each.runs]
+        furthest = max(states, key=lambda each: each.applied)
+        found = furthest.queues.get(QueueId(queue))
+        return found is None or found.groups[group].is_acked(offset)
+
     def leader(self, group: int) -> Machine | None:
         """The node that leads a group, of the highest term."""
         leading = [e for e in self.machines.values() if e.runs and e.serves(group)]
@@ -431,16 +449,19 @@ class Run:
             member = leader.member(home_of(topic))
             if topic not in member.state.topics:
                 return f"topic {topic:x} is not there"
-            why = self._why_not_drained(member.state, topic)
-            if why:
-                return why
+            groups = {ref.group for ref in member.state.topics[topic].refs} | {home_of(topic)}
+            for group in groups:
+                leader = self.leader(group)
+                assert leader is not None
+                if why := self._why_not_drained(leader.member(group).state, topic):
+                    return why
         return ""
 
     def _why_not_drained(self, state: GroupState, topic: TopicId) -> str:
         resized = state.resized.get(topic, ResizedTopic())
         if resized.plan is not None:
             return f"topic {topic:x} is being resized"
-        refs = (ref.id for ref in state.topics[topic].refs)
+        refs = (ref.id for ref in state.topics[topic].refs if ref.group == state.group)
         for queue, found in (
             (each, state.queues[each]) for each in resized.queues_here(topic, refs)
         ):
