@@ -313,6 +313,15 @@ class Consensus:
         """Let a sealed group go on."""
         self._sealed.discard(group)
 
+    def known_leader(self, group: RaftGroup) -> int:
+        """Who leads a group as far as is known here, 0: nobody is known to. One that is silent
+        since it has lost what it had knows by what it hears of leaders (`healing`).
+        """
+        patient = self.healing.patients.get(group)
+        if patient is not None and patient.silent:
+            return patient.leader
+        return self.members[group].core.leader
+
     def install(self, received: Received) -> None:
         """A snapshot of a group from another store is durable, and the checkpoint names it: state
         and log are what it says.
