@@ -58,6 +58,14 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
         code, _, problem = ran("cluster", "replicas", "2", "--data", str(cluster.stores[4].data))
         assert (code != 0, "odd number" in problem) == (True, True)
 
+        code, out, problem = ran(
+            "cluster", "groups", "add", "1", "--data", str(cluster.stores[4].data)
+        )
+        assert (code, "65" in out) == (0, True), problem
+        assert cluster.status()["added"] == [{"group": 65, "waits": ""}]
+        held_by_all = REPLICAS * GROUPS
+        until(lambda: sum(held(cluster.status()).values()) == held_by_all, "it has its replicas")
+
         leaver = max(held(cluster.status()))
         assert cluster.stores[1].api("DELETE", f"/cluster/stores/{leaver}").status == 202
         until(
@@ -65,4 +73,4 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
             lambda: f"it leaves: {cluster.status()}",
         )
         found = held(cluster.status())
-        assert (sum(found.values()), found[leaver]) == (REPLICAS * (GROUPS - 1), 0)
+        assert (sum(found.values()), found[leaver]) == (held_by_all, 0)

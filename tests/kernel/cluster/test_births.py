@@ -26,7 +26,8 @@ from kernel.cluster.messages import Goal, StepProgress, Towards
 from kernel.cluster.records import Facts, NodeRecord, NodeState
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import ADDED_FIRST, METADATA_GROUP, RaftGroup
-from kernel.common.limits import ADDED_GROUPS_MAX
+from kernel.common.limits import ADDED_GROUPS_MAX, DATA_GROUPS_MAX
+from kernel.log.format.record import BATCH_GROUPS_MAX
 from kernel.raft.messages import Membership
 from tests.simulator.world import World, simulated
 
@@ -68,7 +69,8 @@ def test_a_group_begins_in_the_store_that_has_the_fewest_of_those_that_can() -> 
 def test_there_are_so_many_groups_and_no_more() -> None:
     assert len(wanted({}, STORES, STORES, [], ADDED_GROUPS_MAX)) == ADDED_GROUPS_MAX
     there = added(*(group(ADDED_FIRST + each) for each in range(ADDED_GROUPS_MAX - 1)))
-    assert [each.number for each in wanted(there, STORES, STORES, [], 1)] == [256]
+    assert [each.number for each in wanted(there, STORES, STORES, [], 1)] == [224]
+    assert 1 + DATA_GROUPS_MAX + ADDED_GROUPS_MAX <= BATCH_GROUPS_MAX, "as many as a journal takes"
     for count, code in ((2, Code.LIMIT_EXCEEDED), (0, Code.INVALID_ARGUMENT)):
         with pytest.raises(KernelError) as caught:
             wanted(there, STORES, STORES, [], count)
@@ -162,6 +164,29 @@ async def test_who_has_lost_group_0_makes_no_group_and_may_have_had_what_it_hear
     births.look()
     assert FIRST in store.consensus.healing.silent, "it gives no vote"
     assert FIRST in store.journal.damaged, "also after a restart"
+
+
+@simulated(data_groups=DATA_GROUPS_MAX)
+async def test_a_store_serves_as_many_groups_as_there_may_be_also_after_a_power_loss(
+    world: World,
+) -> None:
+    births = Births(world.opened.store, world.client, DIRECTORY)
+    for number in range(ADDED_FIRST, ADDED_FIRST + ADDED_GROUPS_MAX):
+        record = AddedGroup(number, GroupState.WANTED, 1, DIRECTORY)
+        change = PutRecord(added_groups.key_of(number), added_groups.encode(record))
+        await world.client.administer(change)
+    births.look()
+    groups = DATA_GROUPS_MAX + ADDED_GROUPS_MAX
+    await asyncio.sleep(1)
+    topic = await world.peer().topic("t", TopicOptions(queues=groups))
+    await world.peer().publish(topic, *[b"x"] * groups)
+    assert {ref.group for ref in topic.queues} == set(range(ADDED_FIRST + ADDED_GROUPS_MAX)) - {0}
+    await world.crash()
+    await world.start()
+    store = world.opened.store
+    assert sum(store.serving(each) is not None for each in store.groups) == groups + 1
+    again = await world.peer().topic("t", TopicOptions(queues=groups))
+    assert world.figures(again).ready == groups
 
 
 # --- The manager ----------------------------------------------------------------------------------
