@@ -297,9 +297,10 @@ class RaftRules:
     def _refresh(self, journal: Journal, group: int, synced: Synced) -> None:
         hard = journal.hard_state(group)
         synced.queued = {}
-        synced.term, synced.vote, synced.commit = hard.term, hard.vote, hard.commit
         snapshot = journal.snapshot_of(group)[0]
         last = max(journal.last_index(group), snapshot)
+        # Of a torn batch the hard state may be there, and the entries that it speaks of not.
+        synced.term, synced.vote, synced.commit = hard.term, hard.vote, min(hard.commit, last)
         for index in range(snapshot + 1, last + 1):
             term = journal.term(group, index)
             if term:
