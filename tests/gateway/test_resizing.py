@@ -53,6 +53,17 @@ def test_what_is_ordered_as_one_queue_is_resized_only_if_that_is_said(
         (1, False),
         (2, False),
     ]
+    events = node.api("GET", "/events?limit=1000").json["events"]
+    told = [each["facts"] for each in events if each["event"] == "topic resized"]
+    assert told[-1] == {
+        "tenant": "default",
+        "topic": "s-plain",
+        "before": 1,
+        "queues": 2,
+        "made": [1, 2],
+        "sealed": [0],
+        "unlogged": 0,
+    }
 
 
 def test_amqp_clients_lose_nothing_and_hear_of_nothing(node: Process, weir: Weir) -> None:
