@@ -253,8 +253,16 @@ def purge_topic(
 def resize_topic(
     name: Name,
     queue_count: Annotated[
-        int, typer.Option("--queues", help="How many queues take messages then (1 to 256).")
-    ],
+        int | None, typer.Option("--queues", help="How many queues take messages then (1 to 256).")
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--size",
+            help="Instead: as many as that takes. small, medium, large, or what is published a "
+            "second: messages=20000,bytes=5000000 (one of them, or both).",
+        ),
+    ] = None,
     by_key: Annotated[
         bool,
         typer.Option(
@@ -276,8 +284,26 @@ def resize_topic(
     output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Have more queues, or fewer, while it is used. Old ones are sealed, and go once consumed."""
-    body = {"queues": queue_count, "by_key": by_key, "spread": spread}
+    if (queue_count is None) == (size is None):
+        raise CommandError("say either --queues or --size", ExitCode.USAGE)
+    body: dict[str, Any] = {"by_key": by_key, "spread": spread}
+    if size is None:
+        body["queues"] = queue_count
+    else:
+        body["size"] = _size(size) if "=" in size else size
     _show(server.connect().post(path_of("topics", name) + "/resize", body), output, RESIZED)
+
+
+def _size(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for each in text.split(","):
+        name, _, figure = each.partition("=")
+        try:
+            found[name.strip()] = float(figure)
+        except ValueError:
+            message = f"{each!r} is not a figure: messages=20000,bytes=5000000"
+            raise CommandError(message, ExitCode.USAGE) from None
+    return found
 
 
 _SHARED: dict[str, Callable[..., None]] = {
