@@ -65,6 +65,13 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
         assert cluster.status()["added"] == [{"group": 65, "waits": ""}]
         held_by_all = REPLICAS * GROUPS
         until(lambda: sum(held(cluster.status()).values()) == held_by_all, "it has its replicas")
+        scraped = cluster.stores[4].http("GET", "/metrics").body.decode().splitlines()
+        (received,) = [
+            float(line.split()[1])
+            for line in scraped
+            if line.startswith("weir_cluster_snapshot_received_bytes_total ")
+        ]
+        assert received > 0, "a store that joins begins with snapshots of others"
 
         leaver = max(held(cluster.status()))
         assert cluster.stores[1].api("DELETE", f"/cluster/stores/{leaver}").status == 202
