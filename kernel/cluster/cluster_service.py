@@ -50,6 +50,7 @@ from .messages import (
     ReplicaReport,
     Report,
     SetReplicas,
+    SnapshotReport,
     StepProgress,
     Towards,
 )
@@ -526,7 +527,26 @@ class ClusterService:
             short={group: _cut(text) for group, text in self.short.items()},
             unmended=[_cut(text) for text in self.unmended],
             added=self._added_status(),
+            receiving=self._receiving(),
         )
+
+    def _receiving(self) -> list[SnapshotReport]:
+        receiver = self._store.consensus.receiver
+        return [
+            SnapshotReport(
+                group=group,
+                sender=each.sender,
+                waits=not each.begun,
+                file_bytes=each.file_bytes,
+                file_bytes_total=each.file_bytes_total,
+                entries=each.entries,
+                entries_total=each.entries_total,
+                bytes=each.bytes,
+                rate=each.rate,
+                seconds=each.seconds,
+            )
+            for group, each in (receiver.progress.items() if receiver is not None else ())
+        ]
 
     def _group(self, group: RaftGroup) -> GroupReport:
         member = self._store.member(group)

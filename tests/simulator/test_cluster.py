@@ -349,6 +349,10 @@ def test_a_transfer_goes_on_where_it_was_after_a_cut_that_is_not_too_long(away_s
     async def scenario(cluster: Cluster) -> None:
         publisher = Publisher(cluster)
         leader, node = await in_mid_transfer(cluster, publisher)
+        (told,) = [each.progress[GROUP] for each in [node.opened.receiver] if each is not None]
+        assert (told.sender, told.begun) == (leader.number, True)
+        assert 0 < told.file_bytes == told.file_bytes_total < told.bytes
+        assert 0 < told.entries < told.entries_total
         cluster.network.isolate([node.number])
         await asyncio.sleep(away_s)
         cluster.network.heal()
@@ -360,6 +364,7 @@ def test_a_transfer_goes_on_where_it_was_after_a_cut_that_is_not_too_long(away_s
         kept = away_s < HOLD_SECONDS
         assert (receiver.resumed, receiver.failures) == ((1, 0) if kept else (0, 1))
         assert (receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES) is kept
+        assert not receiver.progress
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)

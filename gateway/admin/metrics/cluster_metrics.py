@@ -118,3 +118,17 @@ class StoreCollector(Collector):
             ),
         ):
             yield CounterMetricFamily(f"weir_cluster_{name}", text, value=value)
+        left = GaugeMetricFamily(
+            "weir_cluster_snapshot_entries_left",
+            "Entries to come of a snapshot on its way; 0 while its file comes.",
+            labels=["group"],
+        )
+        since = GaugeMetricFamily(
+            "weir_cluster_snapshot_seconds",
+            "Since a snapshot on its way was offered.",
+            labels=["group"],
+        )
+        for group, each in receiver.progress.items():
+            left.add_metric([str(group)], each.entries_total - each.entries)
+            since.add_metric([str(group)], each.seconds)
+        yield from (left, since)

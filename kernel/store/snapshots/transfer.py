@@ -38,6 +38,7 @@ from ...log.install import InstallJob
 from ...log.journal import Journal
 from ...raft.messages import RaftMessage, Snapshot
 from ..drivers.worker import Runner
+from .progress import Progress
 from .snapshot_file import DIRECTORY, SnapshotWriter, name_of, records_of, sync_names
 
 T = TypeVar("T")
@@ -315,6 +316,8 @@ class SnapshotReceiver:
         self._fatal = fatal
         self._tasks: dict[RaftGroup, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
+        self.progress: dict[RaftGroup, Progress] = {}
+        """Of those that are on their way, or wait for their turn."""
         self.installed = 0
         self.failures = 0
         self.resumed = 0
@@ -329,8 +332,10 @@ class SnapshotReceiver:
     def offered(self, group: RaftGroup, message: RaftMessage) -> None:
         """A leader offers a snapshot."""
         if group not in self._tasks and message.snapshot is not None:
+            loop = asyncio.get_running_loop()
+            self.progress[group] = Progress(message.sender, loop.time)
             work = self._receive(group, message.snapshot, message.sender)
-            self._tasks[group] = asyncio.get_running_loop().create_task(work)
+            self._tasks[group] = loop.create_task(work)
 
     async def stop(self) -> None:
         """Give up what is under way."""
@@ -345,6 +350,7 @@ class SnapshotReceiver:
         self._checkpoints.keep(name)
         try:
             async with self._turn:
+                self.progress[group].begin()
                 records = await self._file(group, snapshot, sender)
                 state = _state_of(records, snapshot, self._host.understands)
                 refers = references(state)
@@ -374,7 +380,7 @@ class SnapshotReceiver:
                 self._host.journal.give_up_install(job)
             self._host.unseal(group)
             self._checkpoints.keep_no_longer(name)
-            del self._tasks[group]
+            del self._tasks[group], self.progress[group]
 
     async def _until(self, job: InstallJob, condition: Callable[[InstallJob], bool]) -> None:
         """Return once it is so: the disk may have no room for a while."""
@@ -400,23 +406,26 @@ class SnapshotReceiver:
             part = _decode_snapshot(await self._answer(group, sender, question))
             content += part.data
             self.received_bytes += len(part.data)
+            self.progress[group].took_file(len(part.data), part.size)
             if len(content) >= part.size or not part.data:
                 return list(records_of(bytes(content), name))
 
     async def _entries(
         self, job: InstallJob, indexes: Sequence[int], sender: int, applied: int
     ) -> None:
-        at = 0
+        at, group = 0, RaftGroup(job.group)
+        progress = self.progress[group]
+        progress.entries_total = len(indexes)
         while at < len(indexes):
             some = tuple(indexes[at : at + ENTRIES_MAX])
             question = _encode(ReadEntries(job.group, some, applied))
-            group = RaftGroup(job.group)
             rows = _decode_entries(await self._answer(group, sender, question)).rows
             if [row[0] for row in rows] != list(indexes[at : at + len(rows)]) or not rows:
                 raise KernelError(Code.INVALID_ARGUMENT, "entries that were not asked for")
             for index, term, body in rows:
                 job.append(term, index, body or GONE)
                 self.received_bytes += len(body)
+                progress.took_entry(len(body))
             at += len(rows)
             await self._host.flushed()
 
