@@ -44,7 +44,7 @@ cluster: $(READY_RUN) ## Run three stores and two gateways on this machine, unti
 # simulated ends early, so that others follow it too. The seeds
 # give way to all of them, and take what is left of two processors.
 SIMULATED := tests/kernel tests/simulator tests/matrix tests/metering tests/rights
-SEEDS := nice -n 19 $(BIN)/python -m tests.simulator.swarm --events 1500 --processes 2
+SEEDS := nice -n 19 $(BIN)/python -m tests.simulator.swarm --events 1300 --processes 2
 ADAPTERS := tests/adapters
 SPARK := tests/spark tests/line_protocol
 WAITING := tests/chaos $(wildcard tests/gateway/test_*cluster*.py) \

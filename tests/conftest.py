@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 YOUNG_OBJECTS = 10_000
 """As in `gateway.process.garbage`. By default the collector looks after 700, and again and again at
 all that was collected: an eighth of what the lanes take."""
 
-# No deadline an example: on two shared cores a slow one says nothing about the code.
-settings.register_profile("weir", deadline=None)
+# No deadline for an example nor for making it: on two shared cores a slow one says nothing about
+# the code.
+settings.register_profile("weir", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("weir")
 
 

@@ -15,12 +15,13 @@ from gateway.backups.manifest import Backup, BackupError, BackupFile, decode, en
 from gateway.process.data_lock import DataDirectoryInUse, lock_data_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gateway.process.data_lock import DataLock
 
-COPIED_BYTES = 1024 * 1024
-"""Of a file at once."""
+COPIED_BYTES = 256 * 1024
+"""Of a file at once, and between two pauses."""
 
 TAIL_BYTES = 64 * 1024
 
@@ -40,8 +41,10 @@ PRIVATE = 0o700
 class Repository:
     """See the module's head."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, pause: Callable[[], object] = int) -> None:
+        """`pause`: waits a little, after each COPIED_BYTES that were taken in."""
         self.directory = directory
+        self._pause = pause
 
     def make(self) -> DataLock:
         """Make the directory if it is missing, and keep others out. Raises BackupError."""
@@ -111,7 +114,10 @@ class Repository:
                 copy.write(chunk)
                 left -= len(chunk)
                 tail = (tail + chunk)[-TAIL_BYTES:]
-            copy.flush()
+                copy.flush()
+                # Written out at once, or what the node syncs would wait behind all of it.
+                os.fdatasync(copy.fileno())
+                self._pause()
             os.fsync(copy.fileno())
         if left:
             temporary.unlink()

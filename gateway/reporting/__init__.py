@@ -7,4 +7,5 @@
 - `events`: what happens, for who follows it
 - `audit`: who has changed what, kept in the log
 - `leader_log`: a store's log lines about who leads the groups
+- `resize_log`: a process's log lines about topics that get other queues
 """

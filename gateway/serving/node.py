@@ -37,6 +37,7 @@ from gateway.process.running import (
     understands,
 )
 from gateway.reporting.node_metering import NodeMetering, node_of
+from gateway.reporting.resize_log import ResizeLog
 from gateway.serving.front import DRAIN_SECONDS, Front
 from gateway.serving.greeting import greeting
 from gateway.serving.serving_node import ServingNode, end_task
@@ -87,6 +88,7 @@ class Node(ServingNode):
         local.client.tree.judge_wills(wills.may_publish)
         alarms = self._make_alarms(self._checks)
         local.store.unreadable.losses.watchers.append(alarms.given_up)
+        local.client.administrator.queues_changed = ResizeLog(_log, self._clock).queues_changed
         await local.start()
         front = Front(
             self._settings,

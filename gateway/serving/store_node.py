@@ -52,6 +52,7 @@ from gateway.process.running import (
 )
 from gateway.reporting.leader_log import LeaderLog
 from gateway.reporting.node_metering import NodeMetering, node_of
+from gateway.reporting.resize_log import ResizeLog
 from gateway.serving.serving_node import ServingNode, end_task
 from kernel.cluster.cluster_admin import ClusterAdmin
 from kernel.cluster.cluster_service import ClusterService
@@ -122,7 +123,7 @@ class StoreNode(ServingNode):
         self._cluster_service = cluster_service
         service = serve_gateways(local, asyncio.get_running_loop().call_soon)
         service.add(cluster_service)
-        self._log_leaders(local)
+        self._begin_logging(local)
         links.serve(GATEWAY, service, roster.admit_gateway)
         await self._listen(links, local)
         remote = RemoteLeaders(
@@ -176,7 +177,8 @@ class StoreNode(ServingNode):
         self._manager = manager
         self._managing = tasks.create_task(manager.run())
 
-    def _log_leaders(self, local: LocalStore) -> None:
+    def _begin_logging(self, local: LocalStore) -> None:
+        local.client.administrator.queues_changed = ResizeLog(_log, self._clock).queues_changed
         consensus = local.store.consensus
         lines, tell = LeaderLog(_log, local.store, self._clock), consensus.leaders_changed
 

@@ -47,14 +47,17 @@ class DeleteTopic:
 class ResizeTopic:
     """Have so many queues of a topic take messages: its old ones are sealed, and go once they are
     consumed. `by_key`: it is known that only messages of a key keep their order then, where the
-    topic has had one queue for all of them. Returns `TopicInfo`. Errors: NOT_FOUND; NOT_ALLOWED,
-    the topic keeps the queues it has, and why; INVALID_ARGUMENT; IN_USE, try again later.
+    topic has had one queue for all of them. `spread`: evenly over all Raft groups, whichever it has
+    been in; also with as many queues as it has. Returns `TopicInfo`. Errors: NOT_FOUND;
+    NOT_ALLOWED, the topic keeps the queues it has, and why; INVALID_ARGUMENT; IN_USE, try again
+    later.
     """
 
     tenant: str
     name: str
     queues: int
     by_key: bool = False
+    spread: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,12 +250,16 @@ class TopicInfo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The number of the queue of each hash slot (`common.ring`); empty as long as nobody has
     resized the topic: then a key is in queue `key % queues`. Queues that it does not name are
     sealed: they are consumed, and nothing new is written to them."""
+    once: bytes = b""
+    """The same for what is published under an identity that outlives its process, of a topic that
+    was spread over other Raft groups: each key stays in the group that it was in before, where
+    repeats are known. Empty: `ring` is for that too."""
 
-    def queue_of(self, key: int) -> QueueRef:
+    def queue_of(self, key: int, *, once: bool = False) -> QueueRef:
         """The queue in which messages with an ordering key, or what stands for one, are stored. The
-        only place that knows (hot).
+        only place that knows (hot). `once`: they have an identity that outlives their process.
         """
-        queues, ring = self.queues, self.ring
+        queues, ring = self.queues, self.once if once and self.once else self.ring
         if not ring:
             return queues[key % len(queues)]
         number = ring[key % len(ring)]
@@ -281,15 +285,21 @@ class TopicInfo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def writable(self) -> tuple[QueueRef, ...]:
-        """The queues that take messages."""
-        ring = self.ring
-        if not ring:
+        """The queues that take messages, of whatever kind: they are not sealed."""
+        both = self.ring + self.once
+        if not both:
             return self.queues
-        return tuple(each for each in self.queues if each.id & NUMBER_BITS in ring)
+        return tuple(each for each in self.queues if each.id & NUMBER_BITS in both)
+
+    @property
+    def regular(self) -> tuple[QueueRef, ...]:
+        """Those of `writable` that take what is published without such an identity (see `once`)."""
+        ring = self.ring
+        return tuple(each for each in self.writable if not ring or each.id & NUMBER_BITS in ring)
 
     def only(self, queue: QueueRef) -> TopicInfo:
         """The topic as if it had but one queue."""
-        return msgspec.structs.replace(self, queues=(queue,), ring=b"")
+        return msgspec.structs.replace(self, queues=(queue,), ring=b"", once=b"")
 
 
 class RouterInfo(msgspec.Struct, frozen=True):

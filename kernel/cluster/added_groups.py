@@ -138,6 +138,18 @@ def given_up(added: Added, stores: Mapping[int, NodeRecord]) -> list[tuple[int, 
     ]
 
 
+def begun(groups: Iterable[int], added: Added) -> list[int]:
+    """Those of some groups that may be given members: not one that its store has made, and has not
+    been heard to have made. If it made that once more, nobody would be a member of the first.
+    """
+    there = {
+        number
+        for number, (_, each) in added.items()
+        if each.state in (GroupState.GROWING, GroupState.GROWN)
+    }
+    return [each for each in groups if each < ADDED_FIRST or each in there]
+
+
 def closed(added: Added) -> set[RaftGroup]:
     """Groups that take no queues yet."""
     return {

@@ -89,6 +89,8 @@ class GroupStatus(msgspec.Struct, frozen=True):
     """How far a move of a replica is, if one is wanted."""
     short: str = ""
     """What replicas it lacks, if it should have more."""
+    receiving: dict[int, messages.SnapshotReport] = {}
+    """By number of a store: how far the group's snapshot is that it is being sent."""
 
 
 class AddedStatus(msgspec.Struct, frozen=True):
@@ -333,7 +335,12 @@ class ClusterAdmin:
         moving = {group: text for each in said for group, text in each.moving.items()}
         short = {group: text for each in said for group, text in each.short.items()}
         groups = [
-            _group(each, moving.get(each.group, ""), short.get(each.group, ""))
+            _group(
+                each,
+                moving.get(each.group, ""),
+                short.get(each.group, ""),
+                _receiving(reports, each.group),
+            )
             for each in led(reports).values()
         ]
         nodes = [
@@ -420,7 +427,21 @@ def led(reports: Mapping[int, Report]) -> dict[int, messages.GroupReport]:
     return found
 
 
-def _group(report: messages.GroupReport, moving: str, short: str) -> GroupStatus:
+def _receiving(reports: Mapping[int, Report], group: int) -> dict[int, messages.SnapshotReport]:
+    return {
+        number: each
+        for number, report in sorted(reports.items())
+        for each in report.receiving
+        if each.group == group
+    }
+
+
+def _group(
+    report: messages.GroupReport,
+    moving: str,
+    short: str,
+    receiving: dict[int, messages.SnapshotReport],
+) -> GroupStatus:
     lags = {each.node: max(0, report.last - each.match) for each in report.replicas}
     members = [*report.voters, *report.learners]
     return GroupStatus(
@@ -436,4 +457,5 @@ def _group(report: messages.GroupReport, moving: str, short: str) -> GroupStatus
         ],
         moving=moving,
         short=short,
+        receiving=receiving,
     )

@@ -50,6 +50,7 @@ from .messages import (
     ReplicaReport,
     Report,
     SetReplicas,
+    SnapshotReport,
     StepProgress,
     Towards,
 )
@@ -287,7 +288,7 @@ class ClusterService:
         asked = messages.unpack(payload, Move)
         self._led(METADATA_GROUP)
         self._check_level()
-        if asked.group not in self._store.groups:
+        if asked.group not in self.begun():
             raise KernelError(Code.NOT_FOUND, f"there is no group {asked.group}")
         moves = self.moves()
         move = replica_moves.wished(moves, self._roster.records, asked)
@@ -317,6 +318,10 @@ class ClusterService:
     def added(self) -> dict[int, tuple[int, AddedGroup]]:
         """(version, record) of each group that was added, by number, as far as it is known here."""
         return added_groups.read(self._client.records(added_groups.PREFIX))
+
+    def begun(self) -> list[RaftGroup]:
+        """Groups that may be given members, as far as it is known here."""
+        return [RaftGroup(each) for each in added_groups.begun(self._store.groups, self.added())]
 
     def _added_status(self) -> dict[int, str]:
         if self._store.serving(METADATA_GROUP) is None:
@@ -522,7 +527,26 @@ class ClusterService:
             short={group: _cut(text) for group, text in self.short.items()},
             unmended=[_cut(text) for text in self.unmended],
             added=self._added_status(),
+            receiving=self._receiving(),
         )
+
+    def _receiving(self) -> list[SnapshotReport]:
+        receiver = self._store.consensus.receiver
+        return [
+            SnapshotReport(
+                group=group,
+                sender=each.sender,
+                waits=not each.begun,
+                file_bytes=each.file_bytes,
+                file_bytes_total=each.file_bytes_total,
+                entries=each.entries,
+                entries_total=each.entries_total,
+                bytes=each.bytes,
+                rate=each.rate,
+                seconds=each.seconds,
+            )
+            for group, each in (receiver.progress.items() if receiver is not None else ())
+        ]
 
     def _group(self, group: RaftGroup) -> GroupReport:
         member = self._store.member(group)

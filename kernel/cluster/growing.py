@@ -84,6 +84,9 @@ class Growing:
         reported: Mapping[int, GroupReport],
     ) -> None:
         if group.state is GroupState.WANTED:
+            if group.store not in members:
+                self.told[group.number] = f"store {group.store} leaves"
+                return
             await self._ask(Towards(group.number, group.store, Goal.VOTER))
             await self._put(replace(group, state=GroupState.GROWING), version)
             return

@@ -38,7 +38,7 @@ from ..in_process.local_client import LocalClient
 from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.node import Store
 from ..store.raft_groups.peer_links import PeerLinks
-from . import messages, replica_count, replica_moves, short_groups
+from . import added_groups, messages, replica_count, replica_moves, short_groups
 from .births import Births
 from .cluster_admin import ClusterAdmin, led
 from .cluster_service import ClusterService
@@ -260,11 +260,13 @@ class Manager:
         await self._cluster_admin.let_leave(level, reports)
         replicas = self._cluster_service.replicas()
         if replicas:
+            found = led(reports)
+            known = added_groups.begun(found, self._cluster_service.added())
             begun = self.placing.look(
                 replicas,
                 self._roster.records,
                 reports,
-                led(reports),
+                {each: found[each] for each in known},
                 self._cluster_service.moves(),
                 self._cluster_service.kept(),
                 now_ms,
@@ -327,9 +329,9 @@ class Manager:
             if not waits:
                 await self._joined(record, version)
             return waits
-        waits = waits or await self._all(learner, self._store.data_groups)
+        waits = waits or await self._all(learner, self._data_groups())
         voter = partial(Towards, node=record.number, goal=Goal.VOTER, replaces=record.replaces)
-        waits = waits or await self._all(voter, self._store.groups)
+        waits = waits or await self._all(voter, self._cluster_service.begun())
         if not waits:
             await self._joined(record, version)
         return waits
@@ -343,7 +345,7 @@ class Manager:
 
     async def _give_away(self, number: int) -> str:
         """Have a store belong to no group any more; what it waits for."""
-        data_groups = self._store.data_groups
+        data_groups = self._data_groups()
         if self._cluster_service.replicas():
             moving = self._cluster_service.moves()
             waits = self.placing.still_held(number, data_groups, moving)
@@ -352,6 +354,9 @@ class Manager:
         gone = partial(Towards, node=number, goal=Goal.GONE)
         waits = await self._all(gone, data_groups)
         return waits or await self._all(gone, (METADATA_GROUP,))
+
+    def _data_groups(self) -> list[RaftGroup]:
+        return [each for each in self._cluster_service.begun() if each != METADATA_GROUP]
 
     async def _leave(self, record: NodeRecord, version: int) -> str:
         waits = await self._give_away(record.number)

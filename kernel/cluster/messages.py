@@ -213,6 +213,28 @@ class GroupReport(msgspec.Struct, frozen=True):
     live: int = 0
 
 
+class SnapshotReport(msgspec.Struct, frozen=True):
+    """How far the snapshot of a group is that a store is sent, to begin with or to catch up."""
+
+    group: int
+    sender: int
+    """Number of the store that sends it."""
+    waits: bool
+    """For its turn: a store takes in one at a time."""
+    file_bytes: int
+    file_bytes_total: int
+    """Of the snapshot's file, which comes first; 0: not known yet."""
+    entries: int
+    entries_total: int
+    """Entries that the file refers to; 0: not known yet, or none."""
+    bytes: int
+    """Of the file and of entries that have come."""
+    rate: int
+    """Bytes a second of late."""
+    seconds: int
+    """Since the snapshot was offered. A later one that takes its place begins anew."""
+
+
 class Report(msgspec.Struct, frozen=True):
     """What a store says of itself. Answer of REPORT."""
 
@@ -246,6 +268,8 @@ class Report(msgspec.Struct, frozen=True):
     added: dict[int, Text] = {}
     """Of the leader of group 0: groups that were added, by number, and what each waits for until
     it takes queues; empty: nothing."""
+    receiving: list[SnapshotReport] = []
+    """Snapshots of groups that other stores send it."""
 
 
 class Role(StrEnum):

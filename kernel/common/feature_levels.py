@@ -25,7 +25,7 @@ class LogFeature:
     """What is different once it is on: in a few words."""
 
 
-REGISTER, STORED, REPLICAS, TENANTS, RESIZE, GROUPS = 1, 2, 3, 4, 5, 6
+REGISTER, STORED, REPLICAS, TENANTS, RESIZE, GROUPS, SPREAD = 1, 2, 3, 4, 5, 6, 7
 
 FEATURES = (
     LogFeature(
@@ -58,6 +58,11 @@ FEATURES = (
         GROUPS,
         "groups",
         "data groups are added while the cluster runs",
+    ),
+    LogFeature(
+        SPREAD,
+        "spread",
+        "a topic that is resized gets queues in other Raft groups than it had",
     ),
 )
 """All of them, by level. A new one goes to the end; none is ever removed or changes its number."""

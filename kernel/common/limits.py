@@ -28,9 +28,10 @@ DATA_GROUPS_MAX = 64
 (`ids.ADDED_FIRST`). More groups cost ticks and heartbeats without adding throughput
 (docs/design/replication.md#many-groups-few)."""
 
-ADDED_GROUPS_MAX = 192
-"""Data groups that are added while a cluster runs: 256 with those that it may begin with. One that
-nobody uses costs a store some 70 KB, and three stores together 0.02 % of a core (ADR 30)."""
+ADDED_GROUPS_MAX = 160
+"""Data groups that are added while a cluster runs: 225 groups with group 0 and those that it may
+begin with. A journal has at most 240 (`log.format.record.BATCH_GROUPS_MAX`). One that nobody uses
+costs a store some 70 KB, and three stores together 0.02 % of a core (ADR 30)."""
 
 RESULTS_KEPT_PER_CLIENT = 1_024
 """Results of a gateway's last batches, per Raft group: a retry within them is answered from the

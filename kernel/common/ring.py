@@ -50,6 +50,16 @@ def moved(ring: bytes, queue: int, free: Sequence[int]) -> bytes:
     return _with(ring, [hash_slots(ring)[queue]], free)
 
 
+def one_each(ring: bytes, places: Mapping[int, int], free: Sequence[int]) -> bytes:
+    """The ring in which all queues of a place have one successor. `places`: of each queue. Raises
+    ValueError: too few numbers are free.
+    """
+    slots: dict[int, list[int]] = {}
+    for slot, number in enumerate(ring):
+        slots.setdefault(places[number], []).append(slot)
+    return _with(ring, [each for _, each in sorted(slots.items())], free)
+
+
 def hash_slots(ring: bytes) -> dict[int, list[int]]:
     """The hash slots of each queue number, both rising."""
     found: dict[int, list[int]] = {number: [] for number in sorted(set(ring))}

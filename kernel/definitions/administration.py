@@ -75,6 +75,9 @@ class Administrator(Definer):
         of a gateway."""
         self.closed: Callable[[], Collection[RaftGroup]] = tuple
         """Groups that get no new queues. Set where it is known which have too few replicas."""
+        self.queues_changed: Callable[[TopicInfo, TopicInfo], None] = lambda _before, _after: None
+        """Told how a topic was and is, once this process has given it other queues: whoever asked,
+        and if it only finished what another leader had begun."""
         self._last_ident: dict[RaftGroup, int] = {}
         self._transient = TransientDefinitions(
             store.transient_group,
@@ -132,7 +135,11 @@ class Administrator(Definer):
                 return await self._follow_up(change, decided[0], asked)
             if isinstance(change, ResizeTopic):
                 topic = self._topic(change.tenant, change.name)
-                return await self._resizing.resize(topic, change.queues, by_key=change.by_key)
+                groups = self._able_groups(topic) if change.spread else ()
+                resized = await self._resizing.resize(
+                    topic, change.queues, by_key=change.by_key, spread_over=groups
+                )
+                return self._tell(topic, resized)
             if self._transient.is_local(change):
                 return await self._transient.carry_out(change, asked)
             return await self.carry_out(change, asked)
@@ -142,7 +149,7 @@ class Administrator(Definer):
         async with self._keyed_lock.of((topic.tenant, topic.name)):
             known = self._topology.topics.get((topic.tenant, topic.name))
             if known is not None and known.id == topic.id:
-                await self._resizing.let_go(known)
+                self._tell(known, await self._resizing.let_go(known))
 
     async def go_on_resizing(self, groups: Collection[RaftGroup]) -> None:
         """Finish resizes that the last leader of these groups has begun. Raises KernelError: it has
@@ -151,7 +158,12 @@ class Administrator(Definer):
         for topic in self._resizing.planned(groups):
             async with self._keyed_lock.of((topic.tenant, topic.name)):
                 if topic.id in self._state(home_of(topic.id)).topics:
-                    await self._resizing.go_on(topic.id)
+                    self._tell(topic, await self._resizing.go_on(topic.id))
+
+    def _tell(self, before: TopicInfo, after: TopicInfo) -> TopicInfo:
+        if after.queues != before.queues:
+            self.queues_changed(before, after)
+        return after
 
     def _decided(
         self, home: RaftGroup, identity: Identity | None
@@ -250,6 +262,16 @@ class Administrator(Definer):
 
     def _placement(self, home: RaftGroup, queues: int) -> Sequence[RaftGroup]:
         return place_queues(home, self._store.data_groups, queues, closed=self.closed())
+
+    def _able_groups(self, topic: TopicInfo) -> Sequence[RaftGroup]:
+        """Those that may get queues of a topic, its home first if that is one."""
+        groups = self._store.data_groups
+        return list(dict.fromkeys(self._placement(home_of(topic.id), len(groups))))
+
+    def _known_in(self, topic: TopicInfo) -> set[RaftGroup]:
+        # One that was spread has left groups behind, which nobody has a list of.
+        elsewhere = self._store.data_groups if topic.once else ()
+        return {*super()._known_in(topic), *elsewhere}
 
     def _new_ident(self, home: RaftGroup, *, spread: bool) -> TopicId:
         """Queues that a deposed leader has made elsewhere, or is about to, must not be those of a

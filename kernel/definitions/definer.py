@@ -79,6 +79,10 @@ class Definer(ABC):
     def _placement(self, home: RaftGroup, queues: int) -> Sequence[RaftGroup]:
         """Where the queues of a new topic are to be."""
 
+    def _known_in(self, topic: TopicInfo) -> set[RaftGroup]:
+        """Groups that know of a topic: it has queues there, or has had."""
+        return {ref.group for ref in topic.queues}
+
     @abstractmethod
     def _new_ident(self, home: RaftGroup, *, spread: bool) -> TopicId:
         """An id that no topic of this home has, and that no other change under way has taken;
@@ -212,7 +216,7 @@ class Definer(ABC):
             raise KernelError(Code.IN_USE, f"topic {change.name} is not empty")
         home = home_of(topic.id)
         await self._decide(home, commands.DeleteTopic(topic.id), asked)
-        others = {ref.group for ref in topic.queues} - {home}
+        others = self._known_in(topic) - {home}
         await self._propose_to(others, commands.DeleteTopic(topic.id))
         await self._clear(change.tenant, "topic", change.name, asked)
         return ready
@@ -246,7 +250,7 @@ class Definer(ABC):
 
     async def _forget_group(self, topic: TopicInfo, name: str) -> None:
         """Have the queues away from home forget a group that has been deleted."""
-        others = {ref.group for ref in topic.queues} - {home_of(topic.id)}
+        others = self._known_in(topic) - {home_of(topic.id)}
         await self._propose_to(others, commands.DeleteGroup(topic.id, name))
 
     # --- Routers ----------------------------------------------------------------------------

@@ -6,7 +6,9 @@
 The plan stands in the state of the home until the last step: whoever leads it next goes on, and
 each step can be done twice. Successors are in the Raft group of their predecessors, which are all
 in one: there the windows of deduplication and the results of batches are, so that a repeat is known
-wherever it comes from.
+wherever it comes from. A topic that is spread has its successors anywhere; by the first such resize
+it gets one queue more in each group that it was in, for what must stay in its group
+(`TopicInfo.once`).
 
 Durability: each step returns once its command is on disk; nothing is published to a successor
 before the last.
@@ -15,7 +17,8 @@ before the last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import structs
@@ -32,11 +35,14 @@ from ..broker.log_commands.resize_commands import (
     Resize,
     Retire,
     Seal,
+    SpreadPlan,
+    SpreadResize,
 )
 from ..common import ring as rings
 from ..common.errors import Code, KernelError
 from ..common.ids import NUMBER_BITS, Offset, RaftGroup, TopicId, home_of, queue_id
 from . import definition_checks as checks
+from .queue_placement import place_queues
 
 
 class Decide(Protocol):
@@ -63,29 +69,31 @@ class Resizing:
         self._decide = decide
         self._propose = propose
 
-    async def resize(self, topic: TopicInfo, queues: int, *, by_key: bool) -> TopicInfo:
-        """Have so many queues take messages (see `changes.ResizeTopic`). Raises KernelError:
-        NOT_ALLOWED, the topic keeps the queues it has; INVALID_ARGUMENT; IN_USE, a number that is
+    async def resize(
+        self,
+        topic: TopicInfo,
+        queues: int,
+        *,
+        by_key: bool,
+        spread_over: Sequence[RaftGroup] = (),
+    ) -> TopicInfo:
+        """Have so many queues take messages (see `changes.ResizeTopic`); `spread_over`: in these
+        groups, evenly, if there are any. Raises KernelError: NOT_ALLOWED, the topic keeps the
+        queues it has, or the feature level is not on; INVALID_ARGUMENT; IN_USE, a number that is
         needed is not free.
         """
-        checks.check_resize(topic, by_key=by_key)
+        checks.check_resize(topic, by_key=by_key, spreads=bool(spread_over or topic.once))
         if self._resized(topic.id).plan is not None:
             topic = await self.go_on(topic.id)
-        before = topic.ring or rings.first_ring(len(topic.queues))
         taken = {ref.id & NUMBER_BITS for ref in topic.queues}
         free = rings.free_numbers(taken, self._resized(topic.id).next_number)
-        group_of = {ref.id & NUMBER_BITS: ref.group for ref in topic.queues}
         try:
-            after = rings.resized(before, queues, free, group_of)
+            plan = _plan(topic, queues, free, spread_over)
         except ValueError as error:
             raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
-        if after == before:
+        if plan is None:
             return topic
-        refs = tuple(
-            QueueRef(queue_id(topic.id, number), group_of[min(old)])
-            for number, old in rings.predecessors(before, after).items()
-        )
-        await self._decide(home_of(topic.id), Plan(topic.id, after, refs))
+        await self._decide(home_of(topic.id), plan)
         return await self.go_on(topic.id)
 
     async def go_on(self, ident: TopicId) -> TopicInfo:
@@ -97,19 +105,23 @@ class Resizing:
             return topic
         before = topic.ring or rings.first_ring(len(topic.queues))
         ends = await self._seal(topic, rings.sealed(before, plan.ring))
+        made = rings.predecessors(before, plan.ring)
+        if plan.once:
+            made.update(rings.predecessors(before, plan.once))
         successors = tuple(
             NewQueue(
                 number,
                 Offset(max(ends[each] for each in old)),
                 tuple(sorted(old.union(*(resized.predecessors.get(at, ()) for at in old)))),
             )
-            for number, old in rings.predecessors(before, plan.ring).items()
+            for number, old in made.items()
         )
         grown = structs.replace(
             topic,
             version=topic.version + 1,
             queues=tuple(sorted((*topic.queues, *plan.queues), key=lambda ref: ref.id)),
             ring=plan.ring,
+            once=plan.once or topic.once,
         )
         return await self._define(topic, _change(grown, resized.offsets_from, successors))
 
@@ -177,7 +189,7 @@ class Resizing:
 
 
 def _change(topic: TopicInfo, offsets_from: int, successors: tuple[NewQueue, ...] = ()) -> Resize:
-    return Resize(
+    fields = (
         topic.id,
         topic.version,
         topic.tenant,
@@ -189,3 +201,48 @@ def _change(topic: TopicInfo, offsets_from: int, successors: tuple[NewQueue, ...
         Offset(offsets_from),
         successors,
     )
+    return SpreadResize(*fields, topic.once) if topic.once else Resize(*fields)
+
+
+def _plan(
+    topic: TopicInfo, queues: int, free: Sequence[int], spread_over: Sequence[RaftGroup]
+) -> Plan | None:
+    """How a topic gets so many queues; None: it has them. Raises ValueError: it cannot."""
+    before = topic.ring or rings.first_ring(len(topic.queues))
+    group_of = {ref.id & NUMBER_BITS: ref.group for ref in topic.queues}
+    # What has to stay in its group has queues of its own in one that was spread.
+    after = rings.resized(before, queues, free, {} if spread_over or topic.once else group_of)
+    once = b""
+    if spread_over and not topic.once:
+        # All of it begins anew: what goes to a queue for repeats is ordered behind what is sealed.
+        for number in sorted(frozenset(before) & frozenset(after)):
+            after = rings.moved(after, number, free)
+        once = rings.one_each(before, group_of, [each for each in free if each not in after])
+    elif spread_over:
+        after = _evened(after, group_of, free, len(spread_over))
+    made = rings.predecessors(before, after)
+    if not made:
+        return None
+    places = {number: group_of[min(old)] for number, old in made.items()}
+    if spread_over:
+        stay = Counter(group_of[each] for each in frozenset(before) & frozenset(after))
+        loads = {each: float(stay[each]) for each in spread_over}
+        found = place_queues(spread_over[0], spread_over, len(made), loads, queue_load=1.0)
+        places = dict(zip(made, found, strict=True))
+    for number, old in rings.predecessors(before, once).items() if once else ():
+        places[number] = group_of[min(old)]
+    refs = tuple(QueueRef(queue_id(topic.id, each), group) for each, group in places.items())
+    return SpreadPlan(topic.id, after, refs, once) if once else Plan(topic.id, after, refs)
+
+
+def _evened(
+    ring: bytes, group_of: Mapping[int, RaftGroup], free: Sequence[int], groups: int
+) -> bytes:
+    """The ring with successors for those queues of which a group has more than its share."""
+    most = -(-len(frozenset(ring)) // groups)
+    stay: Counter[RaftGroup] = Counter()
+    for number in sorted(frozenset(ring) & group_of.keys()):
+        stay[group_of[number]] += 1
+        if stay[group_of[number]] > most:
+            ring = rings.moved(ring, number, free)
+    return ring

@@ -3,6 +3,11 @@ with (ADR 31). Of those in the same group the state tells (`store.replicas.gates
 
 An ordered group is done when its position, which is what the log has, is where the queue ends; any
 other when nothing is ready. Both are for ever: a sealed queue gets nothing but its half messages.
+
+Who is asked may have been deposed without having heard, and know of neither SEAL nor of what came
+before it. So SEAL is asked for once more, which tells where the queue ends, and what is behind that
+counts for nothing. A queue that ends elsewhere, as a half message was rolled back, is waited for
+until it is gone.
 """
 
 from __future__ import annotations
@@ -11,10 +16,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 
 from ..api.model import QueueRef
-from ..broker.log_commands.resize_commands import Drained
+from ..broker.log_commands.resize_commands import Drained, Seal
 from ..common.errors import KernelError
-from ..common.ids import NUMBER_BITS, QueueId, RaftGroup, queue_id
+from ..common.ids import NUMBER_BITS, QueueId, RaftGroup, queue_id, topic_of
 from ..requests.leader import NO_IDENTITY, Leader
+from ..requests.proposer import propose_to
 from ..store.node import Store
 
 ASKED_MAX = 64
@@ -90,11 +96,13 @@ class Predecessors:
     async def _is_done(self, wait: _Wait) -> bool:
         queue = wait.predecessor
         leader = self._leader_of(queue.group)
+        seal = Seal(topic_of(queue.id), (queue.id & NUMBER_BITS,))
         try:
+            sealed_at = await propose_to(leader, seal, NO_IDENTITY)
             figures = await leader.figures(queue.id, wait.group)
-            if not wait.ordered:
-                return not figures.ready
             _, end = await leader.span(queue.id)
         except KernelError:
             return False  # asked again in a second
-        return figures.position == end
+        if sealed_at != [end]:
+            return False
+        return figures.position == end if wait.ordered else not figures.ready

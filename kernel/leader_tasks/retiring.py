@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 
-from ..api.model import TopicInfo
+from ..api.model import QueueRef, TopicInfo
 from ..broker.log_commands.resize_commands import Retire
 from ..common.errors import KernelError
 from ..common.ids import RaftGroup, home_of, topic_of
@@ -57,7 +57,8 @@ class Retiring:
                     continue
                 state = self._store.replica(group).state
                 for ident in list(state.sealed):
-                    if all(ref.id != ident for ref in state.topics[topic_of(ident)].refs):
+                    # Another group may have a queue of that number by now.
+                    if QueueRef(ident, group) not in state.topics[topic_of(ident)].refs:
                         leader.propose(Retire(ident), NO_IDENTITY, None)
                 homes = [each for each in state.resized if home_of(each) == group]
                 if any(state.resized[each].plan is not None for each in homes):

@@ -251,7 +251,7 @@ class CutOvers:
     def _send_again(self, batch: ProducerBatch) -> None:
         """Send what was refused of a batch."""
         refused, batch.refused = batch.refused, ()
-        parts = self._placed_again(refused) if batch.submitted_ms >= 0 else []
+        parts = self._placed_again(batch, refused) if batch.submitted_ms >= 0 else []
         if parts and not batch.next_identity():
             for part in parts:
                 batch.fail_part(part, TOO_OFTEN)
@@ -267,7 +267,9 @@ class CutOvers:
             self._is_sealed(run[0]) for part in parts for run in part.runs
         ):
             # One with an identity asks the sealed queue first: it may have it from another process.
-            parts = self._placed_again([(part, run) for part in parts for run in part.runs], parts)
+            parts = self._placed_again(
+                batch, [(part, run) for part in parts for run in part.runs], parts
+            )
         if not parts or not self.holds(batch, parts):
             self._sent(batch, parts)
 
@@ -286,7 +288,10 @@ class CutOvers:
         return topic is not None and all(ref.id != queue for ref in topic.writable)
 
     def _placed_again(
-        self, runs: Sequence[tuple[BatchPart, Run]], whole: Sequence[BatchPart] = ()
+        self,
+        batch: ProducerBatch,
+        runs: Sequence[tuple[BatchPart, Run]],
+        whole: Sequence[BatchPart] = (),
     ) -> list[BatchPart]:
         """Parts in which the messages of these runs go where the rings say, in the order of the
         batch; those of topics that are gone are left out. `whole`: parts all of whose messages go
@@ -296,6 +301,7 @@ class CutOvers:
         slots = {id(part): _slots_of(part) for part, _ in runs}
         slots.update((id(part), _slots_of(part)) for part in whole)
         there: dict[tuple[RaftGroup, int], int] = {}
+        once = batch.identity is not None
 
         def slot_in(group: RaftGroup, part: BatchPart, slot: int) -> tuple[BatchPart, int]:
             """The part of a group, and the message's slot in it, put there if it is not yet."""
@@ -315,7 +321,7 @@ class CutOvers:
             for slot in range(run[1], run[1] + run[2])
         ]
         for _, _, part, slot, run in sorted(places, key=lambda each: each[:2]):
-            ref = self._queue_of(part, run, slots[id(part)][slot])
+            ref = self._queue_of(part, run, slots[id(part)][slot], once=once)
             if ref is not None:
                 into, at = slot_in(ref.group, part, slot)
                 refer(into, ref, at, run[3])
@@ -332,7 +338,7 @@ class CutOvers:
                     into.routed.append([whose, name, at, 1, bits])
         return list(found.values())
 
-    def _queue_of(self, part: BatchPart, run: Run, slot: bytes) -> QueueRef | None:
+    def _queue_of(self, part: BatchPart, run: Run, slot: bytes, *, once: bool) -> QueueRef | None:
         """The queue of a message by its key, or its name in the tree, else in turn; None: its topic
         is gone.
         """
@@ -342,7 +348,7 @@ class CutOvers:
             if topic is None:
                 return None
             if self._is_sealed(queue):
-                return topic.queue_of(self._key_of(slot))
+                return topic.queue_of(self._key_of(slot), once=once)
         return QueueRef(queue, part.group)
 
     def _key_of(self, slot: bytes) -> int:

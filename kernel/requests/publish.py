@@ -336,7 +336,11 @@ class ProducerBatch:
                 if body > topic.options.message_bytes_max:
                     self.fail(position, KernelError(Code.TOO_LARGE, too_large_for(topic, body)))
                     continue
-            ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
+            ref = (
+                topic.queues[0]
+                if len(topic.queues) == 1
+                else _pick(to, topic, parts[0], once=self.identity is not None)
+            )
             part, slot = self._slot_in(ref.group, parts, size, position)
             refer(part, ref, slot, bits)
             bits = features | COPY
@@ -507,11 +511,11 @@ class ProducerBatch:
             forwarder.forward(messages)
 
 
-def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:
+def _pick(to: Found, topic: TopicInfo, header: bytes, *, once: bool) -> QueueRef:
     """Queue of a topic with several: by ordering key, else in turn."""
     key: int = HEADER.unpack_from(header)[KEY_FIELD]
     key = key or to.spread
     if not key:
         to.round_robin += 1
         key = to.round_robin
-    return topic.queue_of(key)
+    return topic.queue_of(key, once=once)

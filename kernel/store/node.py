@@ -506,6 +506,10 @@ class Store:
         """Let a sealed group go on."""
         self.consensus.unseal(group)
 
+    def known_leader(self, group: RaftGroup) -> int:
+        """Number of the store that leads a group, as far as is known here (`Consensus`), or 0."""
+        return self.consensus.known_leader(group)
+
     def takes(self, body_bytes: Sequence[int]) -> bool:
         """Whether entries of another leader fit on the disk now."""
         return self.room.takes(body_bytes)

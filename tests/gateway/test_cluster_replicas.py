@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from gateway.commands.admin.cluster import _received
 from tests.gateway.cluster import GROUPS, Cluster, until
 from tests.gateway.test_cluster_processes import ran
 
@@ -58,6 +59,21 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
         code, _, problem = ran("cluster", "replicas", "2", "--data", str(cluster.stores[4].data))
         assert (code != 0, "odd number" in problem) == (True, True)
 
+        code, out, problem = ran(
+            "cluster", "groups", "add", "1", "--data", str(cluster.stores[4].data)
+        )
+        assert (code, "65" in out) == (0, True), problem
+        assert cluster.status()["added"] == [{"group": 65, "waits": ""}]
+        held_by_all = REPLICAS * GROUPS
+        until(lambda: sum(held(cluster.status()).values()) == held_by_all, "it has its replicas")
+        scraped = cluster.stores[4].http("GET", "/metrics").body.decode().splitlines()
+        (received,) = [
+            float(line.split()[1])
+            for line in scraped
+            if line.startswith("weir_cluster_snapshot_received_bytes_total ")
+        ]
+        assert received > 0, "a store that joins begins with snapshots of others"
+
         leaver = max(held(cluster.status()))
         assert cluster.stores[1].api("DELETE", f"/cluster/stores/{leaver}").status == 202
         until(
@@ -65,4 +81,16 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
             lambda: f"it leaves: {cluster.status()}",
         )
         found = held(cluster.status())
-        assert (sum(found.values()), found[leaver]) == (REPLICAS * (GROUPS - 1), 0)
+        assert (sum(found.values()), found[leaver]) == (held_by_all, 0)
+
+
+def test_a_snapshot_on_its_way_is_told_by_its_file_then_by_its_entries() -> None:
+    told = {
+        "sender": 1, "waits": False, "file_bytes": 10, "file_bytes_total": 20, "entries": 0,
+        "entries_total": 0, "bytes": 10, "rate": 5, "seconds": 2,
+    }  # fmt: skip
+    figures = "(10 bytes, 5 a second, for 2 s)"
+    assert _received("3", told) == f"store 3 from 1: 10 of 20 bytes of the file {figures}"
+    told |= {"entries": 4, "entries_total": 9}
+    assert _received("3", told) == f"store 3 from 1: 4 of 9 entries {figures}"
+    assert _received("3", told | {"waits": True}) == "store 3 waits for its turn"

@@ -53,6 +53,31 @@ def test_what_is_ordered_as_one_queue_is_resized_only_if_that_is_said(
         (1, False),
         (2, False),
     ]
+    events = node.api("GET", "/events?limit=1000").json["events"]
+    told = [each["facts"] for each in events if each["event"] == "topic resized"]
+    assert told[-1] == {
+        "tenant": "default",
+        "topic": "s-plain",
+        "before": 1,
+        "queues": 2,
+        "made": [1, 2],
+        "sealed": [0],
+        "unlogged": 0,
+    }
+
+
+def test_a_size_says_how_many_queues_there_are(node: Process, weir: Weir) -> None:
+    weir("queue", "create", "s-sized")
+    for size, count in (("large", 20), ("messages=3000,bytes=25e6", 3), ("small", 1)):
+        found = weir("topic", "resize", "s-sized", "--size", size, "--by-key")
+        assert found.code == 0, found.err
+        queues = node.api("GET", "/topics/s-sized").json["queues"]
+        assert sum(not each["sealed"] for each in queues) == count
+    assert "there is no size 'huge'" in weir("topic", "resize", "s-sized", "--size", "huge").err
+    for given in ((), ("--size", "small", "--queues", "2"), ("--size", "messages=many")):
+        assert weir("topic", "resize", "s-sized", *given).code == 2
+    for body in ({}, {"queues": 2, "size": "small"}, {"size": {}}, {"size": {"messages": 1e9}}):
+        assert node.api("POST", "/topics/s-sized/resize", body).status == 400, body
 
 
 def test_amqp_clients_lose_nothing_and_hear_of_nothing(node: Process, weir: Weir) -> None:

@@ -22,6 +22,10 @@ from kernel.api.model import (
     RouterOptions,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+from kernel.requests.leader import Done
+from kernel.requests.request_pipeline import Attempt
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
@@ -460,3 +464,48 @@ async def test_answers_for_an_outbox_that_is_over_change_nothing(world: World) -
         b"%d" % each for each in range(20)
     )
     assert not replica.state.outbox
+
+
+@simulated()
+@pytest.mark.parametrize("code", [Code.NOT_LEADER, Code.UNKNOWN_OUTCOME, Code.NO_SPACE])
+async def test_a_dead_letter_is_done_when_each_target_has_taken_the_last_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: Code
+) -> None:
+    """One target does not take the first attempt; the other's answer to that comes late."""
+    peer = world.peer()
+    await world.client.administer(PutRouter(DEFAULT_TENANT, "graves", RouterOptions()))
+    made = [await peer.topic(name) for name in "abcdefgh"]
+    targets = {each.queues[0].group: each.name for each in made}
+    names = list(targets.values())[:2]  # in groups of their own
+    for name in names:
+        route = Route(key="bad", topic=name)
+        await world.client.administer(PutRoute(DEFAULT_TENANT, "graves", route))
+    source = await peer.topic("source", group=GroupOptions(dead_letter=DeadLetter("graves", "bad")))
+    replica = world.opened.store.replica(source.queues[0].group)
+    sent: list[tuple[RaftGroup, Attempt, Done]] = []
+    through = world.client.send_to
+
+    def send_to(group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        sent.append((group, attempt, done))
+
+    monkeypatch.setattr(world.client, "send_to", send_to)
+    await peer.publish(source, b"bad")
+    recorder = peer.attach(source, credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
+    (first, late), sent[:] = sent[:], []
+    refusal = KernelError(code, "not now")
+    first[2]((refusal,) if code is Code.NO_SPACE else refusal)
+    await asyncio.sleep(2)
+    assert [each[0] for each in sent] == [first[0], late[0]]
+    late[2](([1],))
+    late[2](([1],))
+    await asyncio.sleep(1)
+    assert replica.state.outbox, "no target has taken what was sent last"
+    monkeypatch.undo()
+    for each in sent:
+        through(*each)
+    await asyncio.sleep(1)
+    assert not replica.state.outbox
+    for name in names:
+        assert [body for body, _ in await dead_letters(world, name)] == [b"bad"]

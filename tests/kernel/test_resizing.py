@@ -16,6 +16,7 @@ from kernel.api.model import (
     DeadLetter,
     GroupOptions,
     QueueRef,
+    TopicInfo,
     TopicOptions,
 )
 from kernel.broker.log_commands.resize_commands import Plan
@@ -102,6 +103,29 @@ async def test_a_dead_letter_goes_to_the_successor_of_the_queue_that_did_not_tak
     await world.settle_down()
     found = [await peer.client.leader_of(ref.group).span(ref.id) for ref in dead.queues]
     assert sum(end - first for first, end in found) == 1
+
+
+@understanding
+async def test_other_queues_are_told_of_whoever_began_and_once(world: World) -> None:
+    told: list[tuple[list[int], list[int]]] = []
+
+    def numbers(topic: TopicInfo) -> list[int]:
+        return [ref.id & NUMBER_BITS for ref in topic.queues]
+
+    administrator = world.client.administrator
+    administrator.queues_changed = lambda *both: told.append((numbers(both[0]), numbers(both[1])))
+    topic = await world.peer().topic("work", TopicOptions(queues=2))
+    topic = await resize(world, topic, 4)
+    await resize(world, topic, 4)
+    assert told == [([0, 1], [0, 1, 2, 3, 4, 5])]
+    await asyncio.sleep(40)
+    assert told[1:] == [([0, 1, 2, 3, 4, 5], [2, 3, 4, 5])]
+    after = rings.resized(topic.ring, 5, [6, 7])
+    refs = tuple(QueueRef(queue_id(topic.id, each), topic.queues[0].group) for each in (6, 7))
+    await world.client.proposer.propose(home_of(topic.id), Plan(topic.id, after, refs))
+    await administrator.go_on_resizing([home_of(topic.id)])
+    await administrator.go_on_resizing([home_of(topic.id)])
+    assert told[2:] == [([2, 3, 4, 5], [2, 3, 4, 5, 6, 7])]
 
 
 @understanding

@@ -10,6 +10,7 @@ import pytest
 
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
+from kernel.store.snapshots.progress import RATE_SECONDS, Progress
 from kernel.store.snapshots.transfer import EntriesPart, ReadEntries, SnapshotSource
 
 if TYPE_CHECKING:
@@ -84,3 +85,21 @@ async def test_who_has_lost_its_part_in_the_group_does_not_say_that_an_entry_was
             await sent(applied, 3, 4)
         assert refused.value.code is Code.NOT_FOUND
         assert not refused.value.code.retryable
+
+
+def test_a_rate_is_of_late_and_leaves_out_the_wait_for_its_turn() -> None:
+    now = 100.0
+    progress = Progress(2, lambda: now)
+    now += 50
+    assert (progress.begun, progress.rate, progress.seconds) == (False, 0, 50)
+    progress.begin()
+    now += RATE_SECONDS
+    progress.took_file(5_000, 9_000)
+    assert (progress.rate, progress.file_bytes_total) == (1_000, 9_000)
+    now += 1
+    progress.took_file(4_000, 9_000)
+    assert progress.rate == 1_000, "of the last whole stretch"
+    now += 4 * RATE_SECONDS - 1
+    assert progress.rate == 200, "nothing comes: it falls"
+    progress.took_entry(600)
+    assert (progress.bytes, progress.entries, progress.rate) == (9_600, 1, 230)

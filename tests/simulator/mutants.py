@@ -21,6 +21,8 @@ from kernel.broker.log_commands.commands import Command, RaiseLevel
 from kernel.broker.log_commands.give_up import GiveUp
 from kernel.broker.snapshots import snapshot
 from kernel.broker.snapshots.snapshot_records import ClientRecord, decode
+from kernel.cluster import added_groups
+from kernel.cluster.births import Births
 from kernel.cluster.placement.view import Kind
 from kernel.cluster.placing import Placing
 from kernel.in_process.local_client import LocalClient
@@ -353,6 +355,21 @@ def _short_group_is_left_short() -> list[tuple[Any, str, Any]]:
     return [(Placing, "_begin", begin)]
 
 
+def _wiped_store_makes_its_group_again() -> list[tuple[Any, str, Any]]:
+    def look(births: Any) -> None:
+        store = births._store
+        for number, (_, group) in added_groups.read(
+            births._client.records(added_groups.PREFIX)
+        ).items():
+            if number in store.groups:
+                continue
+            own = group.store == store.node
+            if own or group.state is not added_groups.GroupState.WANTED:
+                store.add_group(number, born=own)
+
+    return [(Births, "look", look)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -367,6 +384,7 @@ MUTANTS: dict[str, Mutant] = {
         *(_written_before_its_level, _level_of_group_0_is_looked_at),
         *(_groups_raised_without_group_0, _level_lost_in_snapshot),
         *(_old_leave_obeyed, _vote_forgotten_with_the_group, _short_group_is_left_short),
+        _wiped_store_makes_its_group_again,
     )
 }
 

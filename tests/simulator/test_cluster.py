@@ -22,13 +22,16 @@ from kernel.log.reading.read import ReadJob
 from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
 from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, RaftMessage, Snapshot
 from kernel.requests.publish_part import Part
-from kernel.store.snapshots.transfer import GONE
+from kernel.store.snapshots.transfer import GONE, HOLD_SECONDS
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.peer import Draft
 
 GROUP = RaftGroup(1)
 TOPIC = TopicId(GROUP << 32 | 1)
 QUEUE = queue_id(TOPIC, 0)
+ENTRIES, ENTRY_BYTES = 41, 5_000
+SNAPSHOT_BYTES = 100 * 2_000 + ENTRIES * ENTRY_BYTES
+PART_BYTES = 20 * ENTRY_BYTES
 
 
 Scenario = Callable[[Cluster], Awaitable[None]]
@@ -320,6 +323,73 @@ async def test_a_member_that_is_too_far_behind_gets_a_snapshot(cluster: Cluster)
     await publisher.published(await cluster.led(), [b"newest"])
     await level(cluster)
     assert await bodies_at(node) == [b"old", *bodies, b"new", b"newest"]
+
+
+async def in_mid_transfer(cluster: Cluster, publisher: Publisher) -> tuple[Node, Node]:
+    """Leader, and a node that has a part of its snapshot: few entries go in an answer here."""
+    leader = await cluster.led()
+    await publisher.topic(leader)
+    node = next(each for each in cluster.nodes.values() if each is not leader)
+    node.crash()
+    for number in range(ENTRIES - 1):
+        await publisher.published(leader, [b"%d " % number + bytes(ENTRY_BYTES)])
+    await behind(cluster, leader, node, publisher)
+    await node.start()
+    receiver = node.opened.receiver
+    assert receiver is not None
+    while receiver.received_bytes < PART_BYTES:
+        await asyncio.sleep(0.001)
+    assert receiver.is_receiving(GROUP)
+    return leader, node
+
+
+@pytest.mark.parametrize("away_s", [20, 100])
+def test_a_transfer_goes_on_where_it_was_after_a_cut_that_is_not_too_long(away_s: int) -> None:
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        publisher = Publisher(cluster)
+        leader, node = await in_mid_transfer(cluster, publisher)
+        (told,) = [each.progress[GROUP] for each in [node.opened.receiver] if each is not None]
+        assert (told.sender, told.begun) == (leader.number, True)
+        assert 0 < told.file_bytes == told.file_bytes_total < told.bytes
+        assert 0 < told.entries < told.entries_total
+        cluster.network.isolate([node.number])
+        await asyncio.sleep(away_s)
+        cluster.network.heal()
+        await level(cluster)
+        receiver = node.opened.receiver
+        assert receiver is not None
+        assert await bodies_at(node) == await bodies_at(leader)
+        assert len({state_hash(each) for each in cluster.running()}) == 1
+        kept = away_s < HOLD_SECONDS
+        assert (receiver.resumed, receiver.failures) == ((1, 0) if kept else (0, 1))
+        assert (receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES) is kept
+        assert not receiver.progress
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        scenario()
+
+
+def test_a_transfer_from_who_is_gone_waits_for_nobody_once_another_leads() -> None:
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        publisher = Publisher(cluster)
+        leader, node = await in_mid_transfer(cluster, publisher)
+        leader.crash()
+        began = cluster.loop.time()
+        receiver = node.opened.receiver
+        assert receiver is not None
+        while not receiver.failures:
+            await asyncio.sleep(0.1)
+        assert cluster.loop.time() - began < 15
+        await level(cluster)
+        other = next(each for each in cluster.running() if each is not node)
+        assert await bodies_at(node) == await bodies_at(other)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        scenario()
 
 
 @clustered(nodes=1)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from kernel.broker.applying.clients import RESULTS_KEPT_MS
+from kernel.common.ids import ADDED_FIRST, METADATA_GROUP
 from kernel.common.ports import Clock
 from kernel.store.raft_groups.wall_clocks import PATIENCE_SECONDS, agreed
 from kernel.store.replicas.log_clock import GAP_MS_MAX, LogClock
@@ -199,3 +200,16 @@ async def test_a_new_leader_is_never_behind_what_it_has_applied(cluster: Cluster
     following = next(node for node in others if node.member(GROUP).serves)
     assert following.member(GROUP).state.applied > last
     assert log_time(following) >= following.member(GROUP).state.time_ms
+
+
+@clustered()
+async def test_a_group_that_is_added_begins_with_the_time_that_the_others_know(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.led(METADATA_GROUP)
+    await level(cluster)
+    leader.clock.wall_offset_ms = DAY_MS
+    leader.opened.store.add_group(ADDED_FIRST, born=True)
+    added = leader.member(ADDED_FIRST)
+    await cluster.until(lambda: added.serves)
+    assert abs(added.replica.log_time_ms() - leader.clock.wall_ms() + DAY_MS) < GAP_MS_MAX

@@ -64,7 +64,7 @@ class Topic:
             has_window=has_window,
             takes_plain=MessageType.NORMAL in types and not has_window,
         )
-        self._queues = info.writable
+        self._queues = info.regular
         self._by_queue: list[Destinations | None] = [None] * (len(self._queues) + 1)
         self._round_robin = 0
         self._turn_of = -1

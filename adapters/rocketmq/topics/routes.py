@@ -94,7 +94,7 @@ def route(topic: Topic, name: Name, broker_name: str, place: AnswerPlace) -> byt
     """QueryRouteResponse. `name`: the topic as the client spells it."""
     server = wire.broker(broker_name, place)
     accepts = topic.target.accepted
-    writable = topic.info.writable
+    writable = topic.info.regular
     return wire.route_answer(
         [
             wire.queue(

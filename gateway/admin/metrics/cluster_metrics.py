@@ -96,3 +96,39 @@ class StoreCollector(Collector):
             ),
         ):
             yield CounterMetricFamily(name, text, value=value)
+        yield from self._snapshots()
+
+    def _snapshots(self) -> Iterator[Metric]:
+        """Of snapshots that other stores send: a replica that begins, or is too far behind."""
+        receiver = self._store.consensus.receiver
+        if receiver is None:
+            return
+        for name, text, value in (
+            ("snapshots_received", "Snapshots of other stores taken in.", receiver.installed),
+            ("snapshots_given_up", "Snapshots of other stores given up.", receiver.failures),
+            (
+                "snapshots_resumed",
+                "Transfers of snapshots that went on after the sender had not answered.",
+                receiver.resumed,
+            ),
+            (
+                "snapshot_received_bytes",
+                "Bytes of snapshots and their entries that came, those given up included.",
+                receiver.received_bytes,
+            ),
+        ):
+            yield CounterMetricFamily(f"weir_cluster_{name}", text, value=value)
+        left = GaugeMetricFamily(
+            "weir_cluster_snapshot_entries_left",
+            "Entries to come of a snapshot on its way; 0 while its file comes.",
+            labels=["group"],
+        )
+        since = GaugeMetricFamily(
+            "weir_cluster_snapshot_seconds",
+            "Since a snapshot on its way was offered.",
+            labels=["group"],
+        )
+        for group, each in receiver.progress.items():
+            left.add_metric([str(group)], each.entries_total - each.entries)
+            since.add_metric([str(group)], each.seconds)
+        yield from (left, since)

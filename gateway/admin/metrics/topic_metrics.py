@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernel.store.replicas.replica import Replica
     from kernel.store.topic_figures import TopicFigures
 
-SLICE_S: Final = 0.000_8
+SLICE_S: Final = 0.000_2
 """How long topics are gone through before others have their turn."""
 
 DETAILED_MAX = 2
@@ -195,7 +195,7 @@ class TopicMetrics:
 SURVEYED_AT_ONCE: Final = 10_000
 """Topics that are surveyed whenever somebody wants to know: 0.1 s of a core."""
 
-SLICE_TOPICS = 16
+SLICE_TOPICS = 8
 """Topics between two looks at the clock."""
 
 

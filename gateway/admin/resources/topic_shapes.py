@@ -105,6 +105,8 @@ class QueueShown(Struct, frozen=True, kw_only=True):
     next_offset: int
     sealed: bool
     """It takes nothing new, and goes once it is consumed: the topic was resized."""
+    once: bool
+    """It takes only what is published exactly once: the topic was spread over Raft groups."""
 
 
 class TopicShown(Struct, frozen=True, kw_only=True):

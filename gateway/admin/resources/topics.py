@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.admin.http.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.resources import topic_shapes as shapes
@@ -22,6 +22,7 @@ from gateway.admin.resources.topic_listing import TopicListing, Wanted
 from kernel.api.client import DeleteGroup, DeleteTopic, PurgeTopic, PutTopic, ResizeTopic
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 from kernel.common.errors import Code, KernelError
+from kernel.definitions.sizes import Size, queues_for, size_of_class
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,13 +66,24 @@ class Purged(Struct, frozen=True):
     messages: int
 
 
+class SizeFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to be published a second: messages, bytes, or both. 0: that figure does not count."""
+
+    messages: Annotated[float, Meta(ge=0)] = 0.0
+    bytes: Annotated[float, Meta(ge=0)] = 0.0
+
+
 class ResizeRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`by_key`: it is known that messages without a key have no order in a topic of several queues;
-    asked for of one that has had one queue.
+    """Either `queues`, or a `size`: as many queues as that takes now; figures, or the name of a
+    class (small, medium, large). `by_key`: it is known that messages without a key have no order in
+    a topic of several queues; asked for of one that has had one queue. `spread`: evenly over all
+    Raft groups.
     """
 
-    queues: Annotated[int, Meta(ge=1, le=256)]
+    queues: Annotated[int, Meta(ge=1, le=256)] | UnsetType = UNSET
     by_key: bool = False
+    spread: bool = False
+    size: str | SizeFields | UnsetType = UNSET
 
 
 class TopicRoutes:
@@ -156,7 +168,9 @@ class TopicRoutes:
         """Have so many queues take messages; those that are sealed go once they are consumed."""
         asked = await read_body(request, ResizeRequest)
         topic = await find_topic(self._client, self._tenants.of(request), request)
-        change = ResizeTopic(topic.tenant, topic.name, asked.queues, asked.by_key)
+        change = ResizeTopic(
+            topic.tenant, topic.name, _queues_of(asked), asked.by_key, asked.spread
+        )
         resized = await self._client.administer(change)
         assert isinstance(resized, TopicInfo)
         return answer(await self._details(resized))
@@ -263,7 +277,7 @@ class TopicRoutes:
 
     async def _details(self, topic: TopicInfo) -> shapes.TopicDetails:
         queues = []
-        writable = topic.writable
+        writable, regular = topic.writable, topic.regular
         for number, ref in zip(topic.numbers, topic.queues, strict=True):
             first, following = await self._client.span(topic, number)
             queues.append(
@@ -273,6 +287,7 @@ class TopicRoutes:
                     first_offset=first,
                     next_offset=following,
                     sealed=ref not in writable,
+                    once=ref in writable and ref not in regular,
                 )
             )
         return shapes.TopicDetails(
@@ -326,3 +341,16 @@ def options_of(topic: TopicInfo, group: str) -> GroupOptions:
     if options is None:
         raise KernelError(Code.NOT_FOUND, f"no group {group} on topic {topic.name}")
     return options
+
+
+def _queues_of(asked: ResizeRequest) -> int:
+    """How many queues are asked for. Raises KernelError INVALID_ARGUMENT: nothing, or two things;
+    there is no such size.
+    """
+    if isinstance(asked.queues, int) == (asked.size is not UNSET):
+        raise KernelError(Code.INVALID_ARGUMENT, "either queues or a size")
+    if isinstance(asked.queues, int):
+        return asked.queues
+    if isinstance(asked.size, SizeFields):
+        return queues_for(Size(asked.size.messages, asked.size.bytes))
+    return queues_for(size_of_class(str(asked.size)))

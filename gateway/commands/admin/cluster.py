@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Annotated
 
@@ -102,10 +103,22 @@ def _groups(found: Facts) -> Table:
                 for replica in each["replicas"]
             ),
             text(each["moving"] or None),
+            "; ".join(starmap(_received, each.get("receiving", {}).items())) or text(None),
         )
         for each in found["groups"]
     ]
-    return Table(("group", "leader", "commit", "members", "moving"), rows)
+    return Table(("group", "leader", "commit", "members", "moving", "receiving"), rows)
+
+
+def _received(store: str, each: Facts) -> str:
+    """How far the snapshot is that a store is sent."""
+    if each["waits"]:
+        return f"store {store} waits for its turn"
+    part = f"{each['file_bytes']} of {each['file_bytes_total']} bytes of the file"
+    if each["entries_total"]:
+        part = f"{each['entries']} of {each['entries_total']} entries"
+    figures = f"{each['bytes']} bytes, {each['rate']} a second, for {each['seconds']} s"
+    return f"store {store} from {each['sender']}: {part} ({figures})"
 
 
 @app.command("join")

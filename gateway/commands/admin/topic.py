@@ -253,8 +253,16 @@ def purge_topic(
 def resize_topic(
     name: Name,
     queue_count: Annotated[
-        int, typer.Option("--queues", help="How many queues take messages then (1 to 256).")
-    ],
+        int | None, typer.Option("--queues", help="How many queues take messages then (1 to 256).")
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--size",
+            help="Instead: as many as that takes. small, medium, large, or what is published a "
+            "second: messages=20000,bytes=5000000 (one of them, or both).",
+        ),
+    ] = None,
     by_key: Annotated[
         bool,
         typer.Option(
@@ -263,13 +271,39 @@ def resize_topic(
             "one queue.",
         ),
     ] = False,
+    spread: Annotated[
+        bool,
+        typer.Option(
+            "--spread",
+            help="Have them in all Raft groups, evenly, whichever it has been in: also moves what "
+            "it has.",
+        ),
+    ] = False,
     *,
     server: TenantOptions,
     output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Have more queues, or fewer, while it is used. Old ones are sealed, and go once consumed."""
-    body = {"queues": queue_count, "by_key": by_key}
+    if (queue_count is None) == (size is None):
+        raise CommandError("say either --queues or --size", ExitCode.USAGE)
+    body: dict[str, Any] = {"by_key": by_key, "spread": spread}
+    if size is None:
+        body["queues"] = queue_count
+    else:
+        body["size"] = _size(size) if "=" in size else size
     _show(server.connect().post(path_of("topics", name) + "/resize", body), output, RESIZED)
+
+
+def _size(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for each in text.split(","):
+        name, _, figure = each.partition("=")
+        try:
+            found[name.strip()] = float(figure)
+        except ValueError:
+            message = f"{each!r} is not a figure: messages=20000,bytes=5000000"
+            raise CommandError(message, ExitCode.USAGE) from None
+    return found
 
 
 _SHARED: dict[str, Callable[..., None]] = {
@@ -308,7 +342,7 @@ def _half(bounds: dict[str, int]) -> str:
 def _summary(topic: dict[str, Any], done: str) -> str:
     """One line: what it is, what is set, who can use it."""
     options = topic["options"]
-    count = sum(not each["sealed"] for each in topic["queues"])
+    count = sum(not (each["sealed"] or each["once"]) for each in topic["queues"])
     facts = [topic["type"], f"{count} queue" if count == 1 else f"{count} queues"]
     for name, said in (("retention_ms", "kept for"), ("message_ttl_ms", "expires after")):
         if options[name] is not None:
@@ -332,8 +366,10 @@ def _show(topic: dict[str, Any], output: Format, done: str = "") -> None:
             rows.append((name, value))
     for queue in topic["queues"]:
         span = f"offsets {queue['first_offset']} to {queue['next_offset']}"
-        sealed = ", sealed: goes once it is consumed" if queue["sealed"] else ""
-        place = f"{span}, raft group {queue['raft_group']}{sealed}"
+        kind = ", sealed: goes once it is consumed" if queue["sealed"] else ""
+        if queue["once"]:
+            kind = ", for what is published exactly once"
+        place = f"{span}, raft group {queue['raft_group']}{kind}"
         rows.append((f"queue {queue['number']}", place))
     for group in topic["groups"]:
         oldest = duration_text(group["oldest_age_ms"])

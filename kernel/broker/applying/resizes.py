@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...api.model import TopicInfo
+from ...api.model import QueueRef, TopicInfo
 from ...common.errors import Code, KernelError
 from ...common.ids import NUMBER_BITS, QUEUES_PER_TOPIC_MAX, Offset, QueueId, queue_id, topic_of
 from ...common.ring import in_turn
@@ -31,6 +31,8 @@ from ..log_commands.resize_commands import (
     Resize,
     Retire,
     Seal,
+    SpreadPlan,
+    SpreadResize,
 )
 from ..observer import Observer
 
@@ -47,6 +49,8 @@ class Resizes:
             Command.RESIZE: self._resize,
             Command.DRAINED: self._drained,
             Command.RETIRE: self._retire,
+            Command.SPREAD_PLAN: self._plan,
+            Command.SPREAD_RESIZE: self._resize,
         }
 
     def _resized(self, topic: TopicState) -> ResizedTopic:
@@ -59,6 +63,8 @@ class Resizes:
         if topic is None:
             return KernelError(Code.NOT_FOUND, f"no topic {command.topic:x}")
         resized, plan = self._resized(topic), Planned(command.ring, command.queues)
+        if isinstance(command, SpreadPlan):
+            plan = Planned(command.ring, command.queues, command.once)
         if resized.plan is not None and resized.plan != plan:
             return KernelError(Code.IN_USE, f"topic {topic.name} is being resized")
         resized.plan = plan
@@ -109,7 +115,8 @@ class Resizes:
         resized = self._resized(topic)
         state.queues.take_up(topic)
         groups = {**topic.groups, **command.groups}
-        topic.resize(command.version, command.options, groups, command.queues, command.ring)
+        once = command.once if isinstance(command, SpreadResize) else b""
+        topic.resize(command.version, command.options, groups, command.queues, (command.ring, once))
         resized.offsets_from = max(resized.offsets_from, command.offsets_from)
         if resized.plan is not None and resized.plan.ring == command.ring:
             resized.plan = None
@@ -187,7 +194,7 @@ def retirement(state: GroupState, ident: QueueId) -> int | None:
         or (queue.recent is not None and queue.recent.newest_ms > state.time_ms - window_ms)
     ):
         return NEEDED
-    return STILL_NAMED if any(ref.id == ident for ref in topic.refs) else None
+    return STILL_NAMED if QueueRef(ident, state.group) in topic.refs else None
 
 
 def known_before(state: GroupState, queue: QueueState, ident: bytes) -> Seen | None:

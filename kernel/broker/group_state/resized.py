@@ -41,6 +41,8 @@ class Planned:
     ring: bytes
     queues: tuple[QueueRef, ...]
     """The new ones."""
+    once: bytes = b""
+    """`TopicInfo.once`, if the topic gets that by it."""
 
 
 @dataclass(slots=True)

@@ -89,6 +89,7 @@ class TopicState:
             known.queues,
             alike_groups(groups),
             known.ring,
+            known.once,
         )
 
     def resize(
@@ -97,11 +98,14 @@ class TopicState:
         options: TopicOptions,
         groups: dict[str, GroupOptions],
         queues: tuple[QueueRef, ...],
-        ring: bytes,
+        rings: tuple[bytes, bytes],
     ) -> None:
-        """Have another definition, of other queues: none of them packed (`Queues.take_up`)."""
+        """Have another definition, of other queues: none of them packed (`Queues.take_up`).
+        `rings`: `TopicInfo.ring` and `once`.
+        """
         self.change(version, options, groups)
-        self.definition = structs.replace(self.definition, queues=queues, ring=ring)
+        ring, once = rings
+        self.definition = structs.replace(self.definition, queues=queues, ring=ring, once=once)
 
     @property
     def id(self) -> TopicId:

@@ -33,12 +33,21 @@ import msgspec
 
 from ...api.client import LeaseVerb, Settlement
 from ...api.model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
-from ...common.feature_levels import REGISTER, RESIZE, TENANTS
+from ...common.feature_levels import REGISTER, RESIZE, SPREAD, TENANTS
 from ...common.ids import Offset, QueueId, TopicId
 from . import tree_commands as tree
 from .give_up import GiveUp
 from .reasons import REASON_CODES, REASONS
-from .resize_commands import Drained, Plan, Resize, ResizeControl, Retire, Seal
+from .resize_commands import (
+    Drained,
+    Plan,
+    Resize,
+    ResizeControl,
+    Retire,
+    Seal,
+    SpreadPlan,
+    SpreadResize,
+)
 
 VERSION = 1
 
@@ -116,6 +125,8 @@ class Command(IntEnum):
     RETIRE = 77
     PLAN = 78
     FORGET_TENANT = 79
+    SPREAD_PLAN = 80
+    SPREAD_RESIZE = 81
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -406,6 +417,8 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.RESIZE: Resize,
     Command.DRAINED: Drained,
     Command.RETIRE: Retire,
+    Command.SPREAD_PLAN: SpreadPlan,
+    Command.SPREAD_RESIZE: SpreadResize,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 
@@ -418,6 +431,8 @@ LEVELS: dict[tuple[int, int], int] = {
     (int(Command.PUT_RECORDS), VERSION): REGISTER,
     (int(Command.FORGET_TENANT), VERSION): TENANTS,
     **{(int(each), VERSION): RESIZE for each in _RESIZES},
+    (int(Command.SPREAD_PLAN), VERSION): SPREAD,
+    (int(Command.SPREAD_RESIZE), VERSION): SPREAD,
 }
 """Every command that this build understands, by type and version, and the level that has to be on
 before one is written."""

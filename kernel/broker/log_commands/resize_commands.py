@@ -31,6 +31,13 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     queues: tuple[QueueRef, ...]
 
 
+class SpreadPlan(Plan, frozen=True, array_like=True):
+    """The plan of the first resize by which a topic gets queues in other Raft groups."""
+
+    once: bytes
+    """As `TopicInfo.once` is then."""
+
+
 class Seal(msgspec.Struct, frozen=True, array_like=True):
     """Have queues of a topic, of these numbers, take no new message; for ever. Result: of each
     where it ends, or NOT_THERE.
@@ -68,6 +75,13 @@ class Resize(msgspec.Struct, frozen=True, array_like=True):
     successors: tuple[NewQueue, ...]
 
 
+class SpreadResize(Resize, frozen=True, array_like=True):
+    """RESIZE of a topic that was spread over other Raft groups."""
+
+    once: bytes
+    """As `TopicInfo.once` is then."""
+
+
 class Drained(msgspec.Struct, frozen=True, array_like=True):
     """A predecessor has nothing more for a consumer group of a successor. Result: whether there is
     such a successor.
@@ -86,4 +100,4 @@ class Retire(msgspec.Struct, frozen=True, array_like=True):
     queue: QueueId
 
 
-ResizeControl = Plan | Seal | Resize | Drained | Retire
+ResizeControl = Plan | SpreadPlan | Seal | Resize | SpreadResize | Drained | Retire

@@ -59,6 +59,7 @@ from .snapshot_records import (
     ResizedTopicRecord,
     RouterRecord,
     RunsRecord,
+    SpreadTopicRecord,
     TopicRecord,
     encode,
     kept,
@@ -342,7 +343,9 @@ def _records(state: GroupState) -> dict[Section, Callable[[object], Record]]:
     return cast("dict[Section, Callable[[object], Record]]", makers)
 
 
-def _topic(state: GroupState, ident: TopicId) -> TopicRecord | ResizedTopicRecord:
+def _topic(
+    state: GroupState, ident: TopicId
+) -> TopicRecord | ResizedTopicRecord | SpreadTopicRecord:
     topic = state.topics[ident]
     record = TopicRecord(
         topic.id,
@@ -355,7 +358,9 @@ def _topic(state: GroupState, ident: TopicId) -> TopicRecord | ResizedTopicRecor
         state.topic_names.get((topic.tenant, topic.name)) == ident,
     )
     resized = state.resized.get(ident)
-    return record if resized is None else resized_record(record, topic.definition.ring, resized)
+    if resized is None:
+        return record
+    return resized_record(record, (topic.definition.ring, topic.definition.once), resized)
 
 
 def _router(router: RouterState) -> RouterRecord:

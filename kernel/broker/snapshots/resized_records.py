@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from ..group_state.resized import Planned, ResizedTopic, Successor
-from .snapshot_records import ResizedTopicRecord, TopicRecord
+from .snapshot_records import ResizedTopicRecord, SpreadTopicRecord, TopicRecord
 
 
-def resized_record(topic: TopicRecord, ring: bytes, resized: ResizedTopic) -> ResizedTopicRecord:
-    """The record of a topic that was resized; in order, so that equal states are equal bytes."""
+def resized_record(
+    topic: TopicRecord, rings: tuple[bytes, bytes], resized: ResizedTopic
+) -> ResizedTopicRecord | SpreadTopicRecord:
+    """The record of a topic that was resized; in order, so that equal states are equal bytes.
+    `rings`: `TopicInfo.ring` and `once`.
+    """
+    ring, once = rings
+    record = _record(topic, ring, resized)
+    planned = resized.plan.once if resized.plan is not None else b""
+    return SpreadTopicRecord(record, once, planned) if once or planned else record
+
+
+def _record(topic: TopicRecord, ring: bytes, resized: ResizedTopic) -> ResizedTopicRecord:
     return ResizedTopicRecord(
         topic,
         ring,
@@ -28,8 +39,8 @@ def resized_record(topic: TopicRecord, ring: bytes, resized: ResizedTopic) -> Re
     )
 
 
-def resized_of(record: ResizedTopicRecord) -> ResizedTopic:
-    """What a record says beside the topic and its ring."""
+def resized_of(record: ResizedTopicRecord, planned: bytes) -> ResizedTopic:
+    """What a record says beside the topic and its ring; `planned`: `Planned.once`."""
     successors = {
         number: Successor(
             frozenset(predecessors), {name: frozenset(each) for name, each in drained.items()}
@@ -41,7 +52,7 @@ def resized_of(record: ResizedTopicRecord) -> ResizedTopic:
         dict(record.sealed),
         successors,
         {number: frozenset(each) for number, each in record.predecessors.items()},
-        Planned(*record.plan) if record.plan is not None else None,
+        Planned(*record.plan, planned) if record.plan is not None else None,
         record.next_number,
         record.never_stored,
     )

@@ -58,6 +58,7 @@ from .snapshot_records import (
     ResizedTopicRecord,
     RouterRecord,
     RunsRecord,
+    SpreadTopicRecord,
     TopicRecord,
     decode,
     restored,
@@ -108,14 +109,22 @@ def load(records: Iterable[bytes], understands: int = LATEST) -> GroupState:
     return state
 
 
+def _restore_resized(
+    state: GroupState, record: ResizedTopicRecord, once: bytes = b"", planned: bytes = b""
+) -> None:
+    _restore(state, record.topic)
+    ident = TopicId(record.topic.id)
+    topic = state.topics[ident]
+    topic.resize(topic.version, topic.options, topic.groups, topic.refs, (record.ring, once))
+    state.resized[ident] = resized = resized_of(record, planned)
+    state.sealed.update(queue_id(ident, number) for number in resized.sealed)
+
+
 def _restore(state: GroupState, record: Record) -> None:
     if isinstance(record, ResizedTopicRecord):
-        _restore(state, record.topic)
-        ident = TopicId(record.topic.id)
-        topic = state.topics[ident]
-        topic.resize(topic.version, topic.options, topic.groups, topic.refs, record.ring)
-        state.resized[ident] = resized = resized_of(record)
-        state.sealed.update(queue_id(ident, number) for number in resized.sealed)
+        _restore_resized(state, record)
+    elif isinstance(record, SpreadTopicRecord):
+        _restore_resized(state, record.resized, record.once, record.planned)
     elif isinstance(record, TopicRecord):
         ident = TopicId(record.id)
         tenant = intern(record.tenant)

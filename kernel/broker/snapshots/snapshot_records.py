@@ -84,6 +84,15 @@ class ResizedTopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="resi
     """(ring, new queues)."""
 
 
+class SpreadTopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="spread"):
+    """One topic that was spread over other Raft groups, or is to be."""
+
+    resized: ResizedTopicRecord
+    once: bytes
+    planned: bytes
+    """`once` of the plan."""
+
+
 LEASE_BYTES = 17
 Leases = bytes | list[tuple[int, int, int]]
 """Leases of a page, ascending: a byte each of `offset & 255`, then 16 bytes each of `deadline << 64
@@ -247,6 +256,7 @@ Record = (
     Header
     | TopicRecord
     | ResizedTopicRecord
+    | SpreadTopicRecord
     | QueueRecord
     | GroupsRecord
     | RunsRecord

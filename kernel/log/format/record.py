@@ -41,7 +41,8 @@ BODY_BYTES_MAX = 256 * 1024 * 1024
 """An entry carries at most a client batch of 16 MiB messages; twice that again is a mistake."""
 
 BATCH_GROUPS_MAX = 240
-"""Groups of one batch: its closing record then stays under 4 KiB (a store has 65)."""
+"""Groups of one batch: its closing record then stays under 4 KiB (a store has 225 at
+most, `limits.ADDED_GROUPS_MAX`)."""
 
 HEADER = struct.Struct("<IIQIBBHQQQ")
 SUM = struct.Struct("<I")

@@ -16,9 +16,9 @@ written, and is taken for torn: every power loss would be damage else.
 
 After damage the scan goes on at the next whole record. Which groups lost something follows from
 the closing record of the batch, which counts the records of each group. A group whose log began
-anew behind it, with a snapshot from another store, has lost nothing. Below the checkpoint's place
-only bodies of entries can be lost: `unreadable`. So too if nothing whole follows, and the journal
-was closed in order right at that place.
+anew behind it, with a snapshot from another store, can have lost nothing but entries that this
+refers to. Below the checkpoint's place only bodies of entries can be lost, too: `unreadable`. So
+too if nothing whole follows, and the journal was closed in order right at that place.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Scan:
         self.closed: list[Close] = list(checkpoint.closed) if checkpoint else []
         self._unclosed: list[Place] = []
         self.unreadable = False
-        """Something below the checkpoint is: bodies may be missing."""
+        """Something that bodies stand in is: they may be missing."""
         self.unread = 0.0
         """So many records at most; infinite if nothing tells."""
         self.unread_places: dict[tuple[int, int], tuple[int, int, int]] = {}
@@ -424,7 +424,9 @@ class Scan:
             if log.last_index > mark:
                 self.locations.truncate(header.group, mark + 1)
                 log.cut(mark + 1)
-            self.damaged.pop(header.group, None)
+            if self.damaged.pop(header.group, self.damage_all or self._hole) is not None:
+                # Entries that the snapshot refers to stand before this: what is lost may be those.
+                self.unreadable = True
             self._gaps.pop(header.group, None)
             self._anew.add(header.group)
 

@@ -168,6 +168,16 @@ class StartMoveOfSome(msgspec.Struct, frozen=True, array_like=True, tag=15):
     messages_max: U64
 
 
+class SpreadTopic(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """Carries a `changes.ResizeTopic` with `spread`; of its own as `PurgeBefore`."""
+
+    tenant: Name
+    name: Name
+    queues: int
+    by_key: bool
+    spread: bool
+
+
 Change = (
     PutTopic
     | DeleteTopic
@@ -183,6 +193,7 @@ Change = (
     | PurgeBefore
     | StartMoveOfSome
     | ResizeTopic
+    | SpreadTopic
 )
 
 
@@ -239,6 +250,7 @@ _CHANGES: dict[type[msgspec.Struct], type[changes.Administration]] = {
     **{packed: change for change, packed in _KINDS.items()},
     PurgeBefore: changes.PurgeTopic,
     StartMoveOfSome: changes.StartMove,
+    SpreadTopic: changes.ResizeTopic,
 }
 
 
@@ -248,6 +260,8 @@ def _kind_of(change: changes.Administration) -> type[msgspec.Struct]:
         return PurgeBefore
     if isinstance(change, changes.StartMove) and change.messages_max is not None:
         return StartMoveOfSome
+    if isinstance(change, changes.ResizeTopic) and change.spread:
+        return SpreadTopic
     return _KINDS[type(change)]
 
 

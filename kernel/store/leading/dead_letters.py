@@ -105,18 +105,30 @@ class Outboxes(Protocol):
         """Call `action` after so long."""
 
 
+class _Attempt:
+    """One time that an item was sent."""
+
+    __slots__ = ("failed", "left", "sealed")
+
+    def __init__(self, parts: int) -> None:
+        self.left = parts
+        """Parts that have no answer yet."""
+        self.failed = False
+        """One was not taken: all are sent once more."""
+        self.sealed = False
+        """A queue did not take one since it is sealed."""
+
+
 class _Outbox:
     """How far the sending of one group's outbox has come."""
 
-    __slots__ = ("is_over", "next", "refused", "sending", "waiting", "waiting_count")
+    __slots__ = ("is_over", "next", "sending", "waiting", "waiting_count")
 
     def __init__(self, first: int) -> None:
         self.next = first
         """Number of the next item to be looked at."""
-        self.sending: dict[int, int] = {}
-        """Parts on their way of each item, oldest first."""
-        self.refused: set[int] = set()
-        """Of these, the ones that a queue did not take since it is sealed."""
+        self.sending: dict[int, _Attempt] = {}
+        """The last attempt of each item that is on its way, oldest first."""
         self.waiting: dict[tuple[str, str], list[int]] = {}
         """(tenant, topic) to the items that wait for it to exist."""
         self.waiting_count = 0
@@ -260,10 +272,10 @@ class DeadLetterSender:
         for topic in targets:
             if _in_cycle(topic.name, item, history):
                 continue
-            ref = topic.queue_of(message.key_hash)
+            ref = topic.queue_of(message.key_hash, once=True)
             age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
-        outbox.sending[item.number] = len(parts)
+        attempt = outbox.sending[item.number] = _Attempt(len(parts))
         sender = (OUTBOX_CLIENT | replica.group, 1)
         if replica.group == TRANSIENT_GROUP:
             sender = (self._client.outbox_client, OUTBOX_EPOCH)
@@ -274,7 +286,7 @@ class DeadLetterSender:
             self._client.send_to(
                 group,
                 partial(_store_dead_letter, identity, runs, dead_letter),
-                partial(self._part_done, outbox, replica, item.number),
+                partial(self._part_done, outbox, replica, item.number, attempt),
             )
 
     def _targets(
@@ -292,30 +304,31 @@ class DeadLetterSender:
             return ()
         return found.topics
 
-    def _part_done(self, outbox: _Outbox, replica: Replica, number: int, result: object) -> None:
-        """One target group has answered. A refusal for want of space is tried again under the same
-        number; an item too old to be known there was never sent and gets a new one.
+    def _part_done(
+        self, outbox: _Outbox, replica: Replica, number: int, attempt: _Attempt, result: object
+    ) -> None:
+        """One target group has answered. A refusal for want of space, and what is not known to be
+        done, is tried again under the same number; an item too old to be known there was never sent
+        and gets a new one. An answer to an earlier attempt says nothing of this one.
         """
-        if outbox.is_over:
+        if outbox.is_over or outbox.sending.get(number) is not attempt or attempt.failed:
             return
-        sending = outbox.sending
         placed = result[0] if isinstance(result, tuple) and result else None
-        if isinstance(placed, KernelError):
-            if placed.code is Code.UNKNOWN_OUTCOME:
-                del sending[number]
-                self._again(replica, number)
-            else:
-                self._store.call_later(RETRY_MS, partial(self._retry, outbox, replica, number))
+        if isinstance(placed, KernelError) and placed.code is Code.UNKNOWN_OUTCOME:
+            del outbox.sending[number]
+            self._again(replica, number)
             return
-        sending[number] -= 1
-        if isinstance(placed, list) and SEALED in placed:
-            outbox.refused.add(number)
-        if sending[number]:
+        if isinstance(placed, KernelError) or isinstance(result, KernelError):
+            attempt.failed = True
+            self._store.call_later(RETRY_MS, partial(self._retry, outbox, replica, number))
             return
-        if number in outbox.refused:
+        attempt.left -= 1
+        attempt.sealed |= isinstance(placed, list) and SEALED in placed
+        if attempt.left:
+            return
+        if attempt.sealed:
             # Its number is answered with the same for ever. Of several targets the others get it
             # twice: better than one without it.
-            outbox.refused.discard(number)
             again = partial(self._again_in_time, outbox, replica, number)
             self._store.call_later(RETRY_MS, again)
         else:

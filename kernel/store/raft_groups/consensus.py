@@ -234,6 +234,8 @@ class Consensus:
         """
         state = GroupState(group)
         state.membership = Membership((self.node,)) if born else Membership()
+        if born:
+            state.time_ms = self.members[METADATA_GROUP].state.time_ms
         if METADATA_GROUP in self.healing.patients and group not in self.healing.patients:
             self._journal.mark_damaged(group)
             self.healing.lost_with_the_others(group)
@@ -322,6 +324,15 @@ class Consensus:
     def unseal(self, group: RaftGroup) -> None:
         """Let a sealed group go on."""
         self._sealed.discard(group)
+
+    def known_leader(self, group: RaftGroup) -> int:
+        """Who leads a group as far as is known here, 0: nobody is known to. One that is silent
+        since it has lost what it had knows by what it hears of leaders (`healing`).
+        """
+        patient = self.healing.patients.get(group)
+        if patient is not None and patient.silent:
+            return patient.leader
+        return self.members[group].core.leader
 
     def install(self, received: Received) -> None:
         """A snapshot of a group from another store is durable, and the checkpoint names it: state
@@ -574,7 +585,7 @@ class Consensus:
         if leads and not member.leads:
             future, clean = self.starting.pop(member, (None, False))
             started = partial(self._serves, member, future)
-            alone = self.is_alone(member)
+            alone = self.is_alone(self._knows_the_time(member))
             if not member.lead(str(self.node), alone=alone, clean=clean, started=started):
                 self._ask_the_time(member)
         elif member.leads and not leads:
@@ -582,10 +593,17 @@ class Consensus:
             self._relay.follows(member.replica)
         self.leaders_changed()
 
+    def _knows_the_time(self, member: Member) -> Member:
+        """The group whose voters know what time it is. One that was added has begun with one store
+        of a cluster: others will go on with the time that this one gives it.
+        """
+        added = member.group >= ADDED_FIRST and self.is_alone(member)
+        return self.members[METADATA_GROUP] if added else member
+
     def _ask_the_time(self, member: Member) -> None:
         """Its wall clock is not to be believed by itself."""
         term, core = member.core.term, member.core
-        members = core.tracker.members
+        members = self._knows_the_time(member).core.tracker.members
         halves = [half for half in (members.voters, members.voters_outgoing) if half]
         self.wall_clocks.ask(
             halves, lambda: member.leads and core.term == term, member.replica.stamps

@@ -2,5 +2,6 @@
 
 - `snapshot_file`: the files
 - `snapshotter`: takes them in slices, off the write path
+- `progress`: how far one that is on its way is
 - `transfer`: from one store to another that is too far behind
 """

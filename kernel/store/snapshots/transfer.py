@@ -7,7 +7,8 @@
                                              the file on disk, RESET and CLOSE, a checkpoint
              <----  APPEND_ANSWER  -----     state and log are the snapshot's: go on from there
 
-The receiver asks, so that it sets the pace, and a step that is lost is asked for again. Nothing of
+The receiver asks, so that it sets the pace, and a step that is lost is asked for again: a transfer
+whose connection breaks goes on where it was, if it comes back within `HOLD_SECONDS`. Nothing of
 the old state changes before the checkpoint that names the snapshot is durable. An entry that the
 sender does not have any more was let go by an entry behind the snapshot, which will come: an empty
 one takes its place. That is to be believed of a sender only that has applied what the snapshot has:
@@ -37,6 +38,7 @@ from ...log.install import InstallJob
 from ...log.journal import Journal
 from ...raft.messages import RaftMessage, Snapshot
 from ..drivers.worker import Runner
+from .progress import Progress
 from .snapshot_file import DIRECTORY, SnapshotWriter, name_of, records_of, sync_names
 
 T = TypeVar("T")
@@ -54,8 +56,13 @@ PATIENCE_MS = 10_000
 
 RETRIES_MAX = 20
 RETRY_SECONDS = 0.25
-"""Pause before a question that was not answered is put again; so often, then the leader's next
-offer is waited for."""
+"""Pause before a question that was not answered is put again; so often in any case."""
+
+HOLD_SECONDS = 60.0
+"""So long after that it is put again while no other store is known to lead, and no other group
+waits for its snapshot: what has come is kept, and the transfer goes on where it was. Then the
+leader's next offer is waited for. Longer than a switch or a link takes to come back; no longer,
+because a journal that waits for entries gives no room back meanwhile."""
 
 WAIT_SECONDS = 0.05
 
@@ -272,6 +279,9 @@ class InstallHost(Protocol):
     def unseal(self, group: RaftGroup) -> None:
         """Let the group go on."""
 
+    def known_leader(self, group: RaftGroup) -> int:
+        """Who leads a group as far as is known here, 0: nobody is known to."""
+
 
 class Checkpoints(Protocol):
     """What it asks of housekeeping."""
@@ -306,8 +316,14 @@ class SnapshotReceiver:
         self._fatal = fatal
         self._tasks: dict[RaftGroup, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
+        self.progress: dict[RaftGroup, Progress] = {}
+        """Of those that are on their way, or wait for their turn."""
         self.installed = 0
         self.failures = 0
+        self.resumed = 0
+        """How often a transfer went on after a sender had not answered `RETRIES_MAX` times."""
+        self.received_bytes = 0
+        """Of snapshots' files and entries, since the process began: also of those given up."""
 
     def is_receiving(self, group: RaftGroup) -> bool:
         """Whether a snapshot of the group is on its way: its log must not change meanwhile."""
@@ -316,8 +332,10 @@ class SnapshotReceiver:
     def offered(self, group: RaftGroup, message: RaftMessage) -> None:
         """A leader offers a snapshot."""
         if group not in self._tasks and message.snapshot is not None:
+            loop = asyncio.get_running_loop()
+            self.progress[group] = Progress(message.sender, loop.time)
             work = self._receive(group, message.snapshot, message.sender)
-            self._tasks[group] = asyncio.get_running_loop().create_task(work)
+            self._tasks[group] = loop.create_task(work)
 
     async def stop(self) -> None:
         """Give up what is under way."""
@@ -332,7 +350,8 @@ class SnapshotReceiver:
         self._checkpoints.keep(name)
         try:
             async with self._turn:
-                records = await self._file(snapshot, sender)
+                self.progress[group].begin()
+                records = await self._file(group, snapshot, sender)
                 state = _state_of(records, snapshot, self._host.understands)
                 refers = references(state)
                 job = await self._begin(group)
@@ -361,7 +380,7 @@ class SnapshotReceiver:
                 self._host.journal.give_up_install(job)
             self._host.unseal(group)
             self._checkpoints.keep_no_longer(name)
-            del self._tasks[group]
+            del self._tasks[group], self.progress[group]
 
     async def _until(self, job: InstallJob, condition: Callable[[InstallJob], bool]) -> None:
         """Return once it is so: the disk may have no room for a while."""
@@ -379,40 +398,59 @@ class SnapshotReceiver:
                 return job
             await asyncio.sleep(WAIT_SECONDS)
 
-    async def _file(self, snapshot: Snapshot, sender: int) -> list[bytes]:
+    async def _file(self, group: RaftGroup, snapshot: Snapshot, sender: int) -> list[bytes]:
         content = bytearray()
         name = str(snapshot.handle)
         while True:
             question = _encode(ReadSnapshot(name, len(content)))
-            part = _decode_snapshot(await self._answer(sender, question))
+            part = _decode_snapshot(await self._answer(group, sender, question))
             content += part.data
+            self.received_bytes += len(part.data)
+            self.progress[group].took_file(len(part.data), part.size)
             if len(content) >= part.size or not part.data:
                 return list(records_of(bytes(content), name))
 
     async def _entries(
         self, job: InstallJob, indexes: Sequence[int], sender: int, applied: int
     ) -> None:
-        at = 0
+        at, group = 0, RaftGroup(job.group)
+        progress = self.progress[group]
+        progress.entries_total = len(indexes)
         while at < len(indexes):
             some = tuple(indexes[at : at + ENTRIES_MAX])
             question = _encode(ReadEntries(job.group, some, applied))
-            rows = _decode_entries(await self._answer(sender, question)).rows
+            rows = _decode_entries(await self._answer(group, sender, question)).rows
             if [row[0] for row in rows] != list(indexes[at : at + len(rows)]) or not rows:
                 raise KernelError(Code.INVALID_ARGUMENT, "entries that were not asked for")
             for index, term, body in rows:
                 job.append(term, index, body or GONE)
+                self.received_bytes += len(body)
+                progress.took_entry(len(body))
             at += len(rows)
             await self._host.flushed()
 
-    async def _answer(self, sender: int, question: bytes) -> bytes:
-        for _ in range(RETRIES_MAX):
+    async def _answer(self, group: RaftGroup, sender: int, question: bytes) -> bytes:
+        """What the sender says. Raises KernelError once it is given up."""
+        loop = asyncio.get_running_loop()
+        tries, until = 0, loop.time() + RETRIES_MAX * RETRY_SECONDS + HOLD_SECONDS
+        while tries < RETRIES_MAX or (loop.time() < until and self._holds(group, sender)):
             try:
-                return await self._ask.ask(sender, question)
+                answer = await self._ask.ask(sender, question)
             except KernelError as error:
                 if not error.code.retryable:
                     raise
+            else:
+                self.resumed += tries >= RETRIES_MAX
+                return answer
+            tries += 1
             await asyncio.sleep(RETRY_SECONDS)
         raise KernelError(Code.UNAVAILABLE, f"node {sender} does not answer")
+
+    def _holds(self, group: RaftGroup, sender: int) -> bool:
+        """Whether to wait for a sender: another leader would offer its own snapshot, and another
+        group's may come from a store that answers.
+        """
+        return len(self._tasks) == 1 and self._host.known_leader(group) in (0, sender)
 
     async def _write(self, name: str, records: Sequence[bytes]) -> None:
         writer = SnapshotWriter(self._disk, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -11,14 +11,23 @@ from msgspec.structs import replace
 from kernel.api.client import PutRecord
 from kernel.api.model import TopicOptions
 from kernel.cluster import added_groups
-from kernel.cluster.added_groups import AddedGroup, GroupState, closed, given_up, read, wanted
+from kernel.cluster.added_groups import (
+    AddedGroup,
+    GroupState,
+    begun,
+    closed,
+    given_up,
+    read,
+    wanted,
+)
 from kernel.cluster.births import Births
 from kernel.cluster.growing import AT_ONCE, Growing
 from kernel.cluster.messages import Goal, StepProgress, Towards
 from kernel.cluster.records import Facts, NodeRecord, NodeState
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import ADDED_FIRST, METADATA_GROUP, RaftGroup
-from kernel.common.limits import ADDED_GROUPS_MAX
+from kernel.common.limits import ADDED_GROUPS_MAX, DATA_GROUPS_MAX
+from kernel.log.format.record import BATCH_GROUPS_MAX
 from kernel.raft.messages import Membership
 from tests.simulator.world import World, simulated
 
@@ -60,7 +69,8 @@ def test_a_group_begins_in_the_store_that_has_the_fewest_of_those_that_can() -> 
 def test_there_are_so_many_groups_and_no_more() -> None:
     assert len(wanted({}, STORES, STORES, [], ADDED_GROUPS_MAX)) == ADDED_GROUPS_MAX
     there = added(*(group(ADDED_FIRST + each) for each in range(ADDED_GROUPS_MAX - 1)))
-    assert [each.number for each in wanted(there, STORES, STORES, [], 1)] == [256]
+    assert [each.number for each in wanted(there, STORES, STORES, [], 1)] == [224]
+    assert 1 + DATA_GROUPS_MAX + ADDED_GROUPS_MAX <= BATCH_GROUPS_MAX, "as many as a journal takes"
     for count, code in ((2, Code.LIMIT_EXCEEDED), (0, Code.INVALID_ARGUMENT)):
         with pytest.raises(KernelError) as caught:
             wanted(there, STORES, STORES, [], count)
@@ -81,6 +91,11 @@ def test_a_group_whose_store_has_gone_before_it_was_there_is_given_up() -> None:
     wiped = {**STORES, 1: store(1, directory="another")}
     assert given_up(groups, wiped) == [(1, group(65, GroupState.LOST))]
     assert [each.number for _, each in given_up(groups, {1: STORES[1]})] == [67]
+
+
+def test_no_group_gets_members_before_its_store_has_said_that_it_is_there() -> None:
+    groups = added(*(group(65 + number, state) for number, state in enumerate(GroupState)))
+    assert begun([0, 1, *groups, 99], groups) == [0, 1, 67, 68]
 
 
 # --- A store --------------------------------------------------------------------------------------
@@ -151,6 +166,29 @@ async def test_who_has_lost_group_0_makes_no_group_and_may_have_had_what_it_hear
     assert FIRST in store.journal.damaged, "also after a restart"
 
 
+@simulated(data_groups=DATA_GROUPS_MAX)
+async def test_a_store_serves_as_many_groups_as_there_may_be_also_after_a_power_loss(
+    world: World,
+) -> None:
+    births = Births(world.opened.store, world.client, DIRECTORY)
+    for number in range(ADDED_FIRST, ADDED_FIRST + ADDED_GROUPS_MAX):
+        record = AddedGroup(number, GroupState.WANTED, 1, DIRECTORY)
+        change = PutRecord(added_groups.key_of(number), added_groups.encode(record))
+        await world.client.administer(change)
+    births.look()
+    groups = DATA_GROUPS_MAX + ADDED_GROUPS_MAX
+    await asyncio.sleep(1)
+    topic = await world.peer().topic("t", TopicOptions(queues=groups))
+    await world.peer().publish(topic, *[b"x"] * groups)
+    assert {ref.group for ref in topic.queues} == set(range(ADDED_FIRST + ADDED_GROUPS_MAX)) - {0}
+    await world.crash()
+    await world.start()
+    store = world.opened.store
+    assert sum(store.serving(each) is not None for each in store.groups) == groups + 1
+    again = await world.peer().topic("t", TopicOptions(queues=groups))
+    assert world.figures(again).ready == groups
+
+
 # --- The manager ----------------------------------------------------------------------------------
 
 
@@ -175,8 +213,13 @@ class Steps:
             self.voters.add((asked.group, asked.node))
         return StepProgress(asked.goal is Goal.VOTER or asked.node != 3, "is catching up")
 
-    async def look(self, groups: Sequence[AddedGroup], replicas: int = 0) -> None:
-        await self.growing.look(added(*groups), STORES, replicas, {})
+    async def look(
+        self,
+        groups: Sequence[AddedGroup],
+        replicas: int = 0,
+        stores: Mapping[int, NodeRecord] = STORES,
+    ) -> None:
+        await self.growing.look(added(*groups), stores, replicas, {})
 
 
 async def test_a_group_grows_once_its_store_serves_it_and_takes_queues_once_all_vote() -> None:
@@ -184,6 +227,9 @@ async def test_a_group_grows_once_its_store_serves_it_and_takes_queues_once_all_
     await steps.look([group(65), group(66), group(67, GroupState.GROWN)])
     assert steps.put == [group(65, GroupState.GROWING)]
     assert steps.growing.told[66] == "nobody leads it"
+    leaving = {**STORES, 3: store(3, NodeState.LEAVING)}
+    await steps.look([group(65, at=3)], stores=leaving)
+    assert steps.growing.told == {65: "store 3 leaves"}
     await steps.look([replace(group(65), state=GroupState.GROWING)])
     assert steps.voters == {(65, 1), (65, 2)}
     assert steps.growing.told == {65: "store 3 is catching up"}

@@ -14,7 +14,7 @@ from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from kernel.cluster import manager, replica_count, short_groups
 from kernel.cluster.cluster_admin import ClusterStatus
 from kernel.cluster.group_loads import OVER_MS, GroupLoads
-from kernel.cluster.messages import Admit, Goal, GroupReport, Report, Towards
+from kernel.cluster.messages import Admit, Goal, GroupReport, Report, SnapshotReport, Towards
 from kernel.cluster.placement.view import Kind, Plan, StoreState
 from kernel.cluster.placement_view import groups_of, moves_of, orphans, stores_of
 from kernel.cluster.placing import Placing
@@ -32,6 +32,7 @@ from kernel.cluster.short_groups import (
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import ADDED_FIRST, METADATA_GROUP, RaftGroup
 from kernel.common.limits import ADDED_GROUPS_MAX
+from kernel.store.snapshots.progress import Progress
 from tests.free_ports import free_ports
 from tests.kernel.cluster.test_growing import Always, Store
 from tests.kernel.three_stores import until
@@ -96,6 +97,18 @@ async def are_added(stores: list[Store]) -> None:
     assert many.value.code is Code.LIMIT_EXCEEDED
 
 
+async def snapshots_on_their_way_are_told(asked: Store, receives: Store) -> None:
+    """By group and by the store that is sent it, whichever store is asked."""
+    receiver = receives.local.store.consensus.receiver
+    assert receiver is not None
+    receiver.progress[RaftGroup(1)] = Progress(1, lambda: 5.0)
+    told = {each.group: each.receiving for each in (await asked.cluster_admin.status()).groups}
+    del receiver.progress[RaftGroup(1)]
+    expected = SnapshotReport(1, 1, True, 0, 0, 0, 0, 0, 0, 0)
+    assert told.pop(1) == {receives.number: expected}
+    assert not any(told.values())
+
+
 async def test_stores_that_join_take_their_share_and_who_leaves_gives_it_away_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +138,7 @@ async def test_stores_that_join_take_their_share_and_who_leaves_gives_it_away_fi
         status = await first.cluster_admin.status()
         assert status.replicas == REPLICAS
         assert status.problems == []
+        await snapshots_on_their_way_are_told(first, stores[2])
         await until(lambda: all(each.local.client.topic("default", "kept") for each in stores))
 
         missing = 0

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from kernel.log.format.checkpoint import Checkpoint
+from kernel.log.format.files import segment_name
+from kernel.log.format.record import RecordType, seed_of
+from kernel.log.format.segment import HEADER_PAGE_BYTES
+from kernel.log.format.segment_reader import SegmentReader
 from kernel.log.install import InstallJob
 from kernel.log.journal import Journal
-from tests.kernel.log.harness import OPTIONS, commit, new_journal
+from tests.kernel.log.harness import META, OPTIONS, commit, new_journal
 from tests.simulator.disk import SimulatedDisk
 
 GROUP = 1
@@ -52,6 +56,15 @@ def recovered(disk: SimulatedDisk) -> tuple[Journal, list[tuple[int, int, bytes]
     return journal, entries
 
 
+def offset_of(disk: SimulatedDisk, kind: RecordType) -> int:
+    """Where the last byte of the first record of a type stands in segment 1."""
+    file = disk.open(segment_name(1))
+    reader = SegmentReader(file, file.size(), seed_of(META.store))
+    at, header = next(each for each in reader.records(HEADER_PAGE_BYTES) if each[1].type == kind)
+    file.close()
+    return at + header.length - 1
+
+
 def test_nothing_of_the_old_log_comes_back_once_a_checkpoint_names_the_snapshot() -> None:
     disk, journal = journal_with_another_log()
     checkpointed(journal, received(journal))
@@ -75,6 +88,18 @@ def test_what_follows_the_snapshot_survives() -> None:
     after, entries = recovered(disk)
     assert entries == [(6, 2, b"new 6"), (7, 2, b"new 7")]
     assert after.read(GROUP, 3) == b"held"
+
+
+def test_an_entry_of_the_snapshot_that_does_not_read_is_known_to_be_lost() -> None:
+    """The log began anew behind it: nothing of that is lost, but of what the snapshot refers to."""
+    disk, journal = journal_with_another_log()
+    journal.append(GROUP + 1, 1, 1, b"of a group without a snapshot: all from here on is read")
+    commit(journal)
+    checkpointed(journal, received(journal))
+    after = disk.crashed_copy()
+    after.flip(segment_name(1), offset_of(after, RecordType.REWRITE))
+    _journal, found = Journal.recover(after, OPTIONS, Checkpoint.read(after))
+    assert (found.damaged, found.unreadable) == ({}, True)
 
 
 def test_without_its_checkpoint_the_old_log_stands() -> None:

@@ -59,6 +59,7 @@ CHANGES: list[Administration] = [
     PutTopic(T, "orders", TopicOptions(queues=2), GROUPS, must_be_new=True, reserved_name=True),
     DeleteTopic(T, "orders", if_unused=True),
     ResizeTopic(T, "orders", 4, by_key=True),
+    ResizeTopic(T, "orders", 4, spread=True),
     PurgeTopic(T, "orders", "g", in_flight=True),
     PurgeTopic(T, "orders", "g", before_ms=1 << 41),
     DeleteGroup(T, "orders", "g"),

@@ -9,6 +9,7 @@ feature_rules  invariants of features of the log, by name
 clients     producers and consumers
 operator    replaces old builds, and turns features on
 placed      places replicas where there are more machines than these, as a manager does
+newborn     adds data groups there, and has them grow
 faults      what happens to the machines
 gateways    publish to topics that are resized, as every process does
 resizer     resizes topics

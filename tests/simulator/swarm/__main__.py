@@ -18,7 +18,7 @@ WANTED = (
     *("hit when a level was proposed", "hit when a level was applied by the leader"),
     *("level learnt from a snapshot", "restart with a checkpoint from before a level"),
     *("old build ended by what it does not understand", "group left", "came back"),
-    *("replica moved", "store left"),
+    *("replica moved", "store left", "group born", "group grown", "hit in a birth"),
     *("resize answered", "queue sealed", "RETIRE applied by the leader", "hit in a resize"),
     "ring learnt while something was on its way",
 )

@@ -86,8 +86,8 @@ def draft_for(topic: TopicId, chance: random.Random, body_bytes_max: int) -> Dra
     )
 
 
-def group_of(queue: QueueId) -> RaftGroup:
-    """Raft group of a queue: every topic lies in the group of its name."""
+def born_in(queue: QueueId) -> RaftGroup:
+    """Raft group of a queue: every topic lies in the group of its name, until it is spread."""
     return home_of(TopicId(queue >> 8))
 
 
@@ -186,7 +186,7 @@ class Producer:
             elif isinstance(error, list):
                 rules.published(sent, error[0])
 
-        self._send(group_of(queue), attempt, heard)
+        self._send(self._run.group_of(queue), attempt, heard)
 
 
 class Attachment:
@@ -250,9 +250,9 @@ class Subscriber:
 
     def _attach(self) -> Attachment | None:
         self._at = None
-        group = group_of(self.queue)
+        group = self._run.group_of(self.queue)
         machine = self._run.someone_who_leads(group, self._chance)
-        if machine is None or not machine.member(group).serves:
+        if machine is None or not machine.serves(group):
             return None
         member = machine.member(group)
         state = member.state.queues.get(self.queue)
@@ -410,4 +410,5 @@ class Subscriber:
 
         late = self._chance.random() < 0.1 and not run.draining
         wait_s = LEASE_MS / 1000 * self._chance.uniform(0.9, 2) if late else 0.0
-        run.loop.call_later(wait_s, self._request_pipeline.send, group_of(queue), attempt, heard)
+        group = run.group_of(queue)
+        run.loop.call_later(wait_s, self._request_pipeline.send, group, attempt, heard)

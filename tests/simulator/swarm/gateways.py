@@ -48,7 +48,7 @@ class Gateway:
         self.uid_high, self.next_uid = number, 1
         self._client, self._sequence = 500 + number, 0
         self.publisher = Publisher(self, None, run.clock, run.loop)  # type: ignore[arg-type]
-        self.topology = Topology(run.groups()[1:])
+        self.topology = Topology(run.founding()[1:])
         self.topology.resized = self._resized
         self._sent: dict[PublishBatch, list[Sent]] = {}
         self._looked_s = 0.0

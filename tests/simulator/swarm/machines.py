@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kernel.broker.group_state.state import GroupState
+from kernel.cluster.births import Births
 from kernel.common.errors import Code, KernelError
 from kernel.common.feature_levels import LATEST
-from kernel.common.ids import RaftGroup
+from kernel.common.ids import ADDED_FIRST, RaftGroup
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.errors import FormatError, JournalError
 from kernel.log.format.checkpoint import Position
@@ -18,12 +19,15 @@ from kernel.log.format.mark import MARK_NAME
 from kernel.log.journal import JournalOptions
 from kernel.raft import message_wire as wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, RaftMessage
+from kernel.requests.leader import Leader
+from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.raft_groups.consensus import RaftTiming
-from kernel.store.raft_groups.quiescence import BEATS
 from kernel.store.recovery.damage import Others
 from tests.simulator.computer import Computer, Wires
-from tests.simulator.disk import Crash
+from tests.simulator.disk import Crash, SimulatedDisk
 from tests.simulator.world import WRITER, SeededRandom
+
+from .link import SimulatedLink
 
 if TYPE_CHECKING:
     from .raft_rules import Record, Synced
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 TIMING = RaftTiming(tick_ms=200, election_ticks=5)
 DATA_GROUPS = 3
 CLAIM_S = 1.0
+TOLD_S = 0.25
 OPTIONS = JournalOptions(
     segment_bytes=16 * 1024, reserve_bytes=16 * 1024, cache_bytes=32 * 1024, cold_bytes=32 * 1024
 )
@@ -93,7 +98,7 @@ class Network:
             self._run.events += 1
         for group, message in wire.decode(payload):
             machine.opened.store.consensus.receive(RaftGroup(group), message)
-            if machine.runs and group != BEATS:
+            if machine.runs and group in machine.opened.store.groups:
                 self._run.raft.stepped(machine, group)
 
     async def ask(self, sender: int, to: int, question: bytes) -> bytes:
@@ -118,8 +123,13 @@ class Machine(Computer):
         super().__init__(run.loop, run.network, number)
         self._run = run
         self._members = members
+        self.lives = 1
+        self.directory = f"disk-{number}"
+        """Id of its data directory."""
         self.understands = 0 if run.levels.old else LATEST
         """The features that the build which is started here knows."""
+        self.link: SimulatedLink | None = None
+        """From its process to leaders elsewhere."""
         self.process = 0
         """Counts the processes that have run here."""
         self.hurt: set[int] = set()
@@ -163,8 +173,10 @@ class Machine(Computer):
             understands=self.understands,
         )
         self._opened = opened
+        self._reach_others(opened)
         self._diagnose(opened)
         opened.store.awaits_claims = True
+        births = run.newborn.started(self)
         opened.store.consensus.leaders_changed = lambda: self._await_claims(opened)
         self.workers.delay_s[WRITER] = run.levels.write_s
         # What was not proven was copied, and the checkpoint says so.
@@ -180,7 +192,26 @@ class Machine(Computer):
             if self._opened is opened:
                 raise
             return  # the process has ended while it gave up what it had found
+        self._be_told(births, process)
         assert process == self.process
+
+    def _be_told(self, births: Births, process: int) -> None:
+        """As `cluster.manager` has it look."""
+        if self.runs and process == self.process:
+            births.look()
+            self._run.loop.call_later(TOLD_S, self._be_told, births, process)
+
+    def _reach_others(self, opened: LocalStore) -> None:
+        """Resizes go on in groups that are led elsewhere too, and successors ask there."""
+        run, client = self._run, opened.client
+        link = self.link = SimulatedLink(run, run.seed * 100 + 60 + self.number)
+
+        def leader_of(group: RaftGroup) -> Leader:
+            machine = run.leader(group)
+            return (machine.opened if machine is not None else opened).store.leader(group)
+
+        client.send = RequestPipeline(link, run.clock, run.loop).send
+        client._predecessors._leader_of = leader_of
 
     async def try_start(self) -> bool:
         """Start, unless the disk has no room."""
@@ -196,6 +227,20 @@ class Machine(Computer):
             self._too_old()
             self._not_started()
         return self.runs
+
+    def wipe(self) -> None:
+        """It has an empty disk from now on, and is another store than before."""
+        run = self._run
+        run.count("store wiped")
+        run.note(f"{self.number} is wiped")
+        if self.runs:
+            self.kill()
+        self.disk = SimulatedDisk()
+        self._members = ()
+        self.lives += 1
+        self.directory = f"disk-{self.number}-{self.lives}"
+        self.hurt = set()
+        run.raft.wiped(self)
 
     def _not_started(self) -> None:
         self.end()
@@ -222,6 +267,10 @@ class Machine(Computer):
                 self._run.broken("a good disk loses nothing", what)
         self.hurt = damaged
 
+    def serves(self, group: int) -> bool:
+        """Whether it says that it leads a group."""
+        return self.opened.store.serving(RaftGroup(group)) is not None
+
     @property
     def heals(self) -> dict[int, bool]:
         """Groups that it has lost, and whether nothing is heard of it there."""
@@ -244,6 +293,8 @@ class Machine(Computer):
                 shown += 1
             elif self._members is None and group not in self.heals:
                 return False
+            elif group >= ADDED_FIRST and self.opened.store.holds(group):
+                return False  # it has begun here, and nobody else has it yet
         return shown > 1 or self._members is not None
 
     def _fatal(self, sentence: str, error: BaseException) -> None:

@@ -69,7 +69,8 @@ class Operator:
         """Do what is to be done now, if anything is."""
         run = self._run
         if self._chance.random() < WRITES and self.pending < PENDING_MAX and not run.peaceful:
-            self._write(RaftGroup(self._chance.randrange(4)))
+            groups = run.groups()
+            self._write(groups[self._chance.randrange(len(groups))])
         if len(run.machines) > 1 and not run.peaceful:
             if self._leaving.random() < LEAVES:
                 self._let_leave()
@@ -162,7 +163,7 @@ class Operator:
         perhaps: then it may be one again.
         """
         run, chance = self._run, self._leaving
-        group = RaftGroup(chance.randint(1, 3))
+        group = chance.choice(run.groups()[1:])
         leader = run.leader(group)
         if leader is None:
             return

@@ -37,6 +37,7 @@ COMES_OR_GOES = 0.15
 """Share of looks with which a store is to leave, or to join again."""
 EVEN_SHARE = 0.3
 """Share of looks that find the cluster calm, so that something moves for the sake of load."""
+GONE_S = 2.0
 ROOM = 1 << 30
 
 
@@ -52,6 +53,8 @@ class Placed:
         self.records: dict[int, NodeRecord] = {}
         self.moving: dict[int, tuple[int, ReplicaMove]] = {}
         self._version = 0
+        self._wiping: dict[int, float] = {}
+        """Stores that are to be wiped, and since when they belong to no group; 0: not yet."""
         self._placing = Placing(self._put_move, self._ask, self._hand_over)
 
     # --- What the run asks ------------------------------------------------------------------
@@ -111,8 +114,13 @@ class Placed:
         self._come_and_go(groups)
         for number in self.records:  # every store has group 0
             known = groups.get(METADATA_GROUP)
-            if known is not None and number not in (*known.voters, *known.learners):
+            if known is None or number in self._wiping:
+                continue
+            if number not in (*known.voters, *known.learners):
                 await self._try(Towards(METADATA_GROUP, number, Goal.LEARNER))
+        groups = await run.newborn.manage(
+            manager, self.records, set(reports), groups, REPLICAS, self._try_soon
+        )
         begun = self._placing.look(
             REPLICAS,
             self.records,
@@ -143,13 +151,34 @@ class Placed:
         for record in away:
             if record.state is NodeState.JOINING:
                 self.records[record.number] = replace(record, state=NodeState.MEMBER)
+            elif record.number in self._wiping:
+                self._wipe(record)
             elif not self._placing.still_held(record.number, run.groups()[1:], self.moving):
                 run.count("store left")
-                self.records[record.number] = replace(record, state=NodeState.JOINING)
+                if run.newborn.wipes(run.machines[record.number]):
+                    self._wiping[record.number] = 0.0
+                else:
+                    self.records[record.number] = replace(record, state=NodeState.JOINING)
         if not away and not run.peaceful and self._chance.random() < COMES_OR_GOES:
             record = self._chance.choice(list(self.records.values()))
             run.note(f"store {record.number} is to leave")
             self.records[record.number] = replace(record, state=NodeState.LEAVING)
+
+    def _wipe(self, record: NodeRecord) -> None:
+        """A store that leaves group 0 too comes back with an empty disk, under its number: once
+        what it has said before is with nobody any more.
+        """
+        run, number = self._run, record.number
+        progress = self._step(Towards(METADATA_GROUP, number, Goal.GONE))
+        if progress is None or not progress.done:
+            return
+        now = run.loop.time()
+        since = self._wiping[number] = self._wiping[number] or now
+        if now - since >= GONE_S:
+            run.machines[number].wipe()
+            facts = replace(record.facts, store=run.machines[number].directory)
+            self.records[number] = replace(record, state=NodeState.JOINING, facts=facts)
+            del self._wiping[number]
 
     # --- What a manager may do ----------------------------------------------------------------
 
@@ -163,6 +192,10 @@ class Placed:
 
     async def _ask(self, asked: Towards) -> None:
         await self._try(asked)
+
+    async def _try_soon(self, asked: Towards) -> StepProgress | None:
+        """A step of which it has to be known what came of it."""
+        return self._step(asked)
 
     async def _try(self, asked: Towards) -> StepProgress | None:
         """Have the group's leader take a step, perhaps late."""

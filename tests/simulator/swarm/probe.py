@@ -32,7 +32,8 @@ from kernel.store.raft_groups import consensus, healing
 from kernel.store.raft_groups.consensus import Consensus
 from kernel.store.raft_groups.member import Member
 from kernel.store.recovery import unreadable
-from kernel.store.snapshots.transfer import Received
+from kernel.store.snapshots import transfer
+from kernel.store.snapshots.transfer import Received, SnapshotReceiver
 from kernel.store.space import housekeeper
 
 if TYPE_CHECKING:
@@ -78,6 +79,10 @@ def observed(run: Run) -> Iterator[None]:
     wrap(ring, "QUEUES_PER_TOPIC_MAX", lambda _: NUMBERS)
     wrap(resizes, "QUEUES_PER_TOPIC_MAX", lambda _: NUMBERS)
     wrap(consensus, "PATIENCE_MS", lambda _: 3_000)
+    # In several steps, of which the cuts here outlast what is tried in any case.
+    wrap(transfer, "ENTRIES_MAX", lambda _: 8)
+    wrap(transfer, "RETRIES_MAX", lambda _: 4)
+    wrap(SnapshotReceiver, "_answer", lambda inner: _answer(run, inner))
     wrap(healing, "PLEA_MS", lambda _: 200)
     # As few as consumers here hold: else nobody would ever be noisy.
     wrap(fairness, "NOISY_IN_FLIGHT", lambda _: 2)
@@ -214,6 +219,19 @@ def _install(run: Run, inner: Any) -> Any:
         inner(members, received)
 
     return install
+
+
+def _answer(run: Run, inner: Any) -> Any:
+    async def answer(
+        receiver: SnapshotReceiver, group: RaftGroup, sender: int, question: bytes
+    ) -> bytes:
+        before = receiver.resumed
+        said: bytes = await inner(receiver, group, sender, question)
+        if receiver.resumed > before:
+            run.count("transfer went on after a cut")
+        return said
+
+    return answer
 
 
 def _leave(run: Run, inner: Any) -> Any:

@@ -13,7 +13,7 @@ from kernel.broker.delivery.consumers import DispatchedConsumer, Handed
 from kernel.broker.group_state.state import GroupState
 from kernel.broker.log_commands.give_up import GiveUp
 from kernel.common.errors import Code
-from kernel.common.ids import NUMBER_BITS, topic_of
+from kernel.common.ids import NUMBER_BITS, QueueId, topic_of
 from kernel.log.format import entry as entries
 from kernel.store.raft_groups.member import Member
 
@@ -289,7 +289,11 @@ class QueueRules:
             if earlier >= offset or (queue == here and earlier in handed.offsets):
                 continue
             before = queues.get(queue)  # type: ignore[call-overload]
-            if before is not None and not before.groups[group].is_acked(earlier):
+            if before is not None:
+                is_acked = before.groups[group].is_acked(earlier)
+            else:
+                is_acked = self._run.is_acked(queue, group, earlier)
+            if not is_acked:
                 what = f"{here:x}/{offset} before {queue:x}/{earlier} of key {sent.key!r}"
                 rule = "first_in_first_out" if queue == here else "predecessor_before_successor"
                 self._broken(rule, what)
@@ -340,9 +344,14 @@ class QueueRules:
         for topic, resized in state.resized.items():
             if topic in may_expire:
                 continue
-            here = resized.queues_here(topic, (ref.id for ref in state.topics[topic].refs))
+            refs = (ref.id for ref in state.topics[topic].refs if ref.group == state.group)
+            here = resized.queues_here(topic, refs)
             tails = sum(state.queues[each].index.tail for each in here)
-            stored = sum(1 for queue, _ in self.known if queue >> 8 == topic)
+            stored = sum(
+                1
+                for queue, _ in self.known
+                if queue >> 8 == topic and self._run.group_of(QueueId(queue)) == state.group
+            )
             if tails - resized.never_stored != stored and not self._lost:
                 what = f"{state.topics[topic].name}: {tails - resized.never_stored}, not {stored}"
                 self._broken("counted_is_stored", what)

@@ -275,6 +275,15 @@ class RaftRules:
                 self._broken("synced_survives", what)
             self._refresh(journal, group, synced)
 
+    def wiped(self, machine: Machine) -> None:
+        """A store has an empty disk, and is another one. What the old one had has counted."""
+        for synced in machine.synced.values():
+            synced.lose()
+            synced.term = synced.vote = synced.commit = synced.most = 0
+        node = machine.number
+        for key in [each for each in self._votes if each[1] == node]:
+            del self._votes[key]
+
     def terms_never_fall(self, node: int, journal: Journal, group: int) -> None:
         """Behind an entry of a term there is none of an earlier one: what has been replaced does
         not come back.
@@ -288,9 +297,10 @@ class RaftRules:
     def _refresh(self, journal: Journal, group: int, synced: Synced) -> None:
         hard = journal.hard_state(group)
         synced.queued = {}
-        synced.term, synced.vote, synced.commit = hard.term, hard.vote, hard.commit
         snapshot = journal.snapshot_of(group)[0]
         last = max(journal.last_index(group), snapshot)
+        # Of a torn batch the hard state may be there, and the entries that it speaks of not.
+        synced.term, synced.vote, synced.commit = hard.term, hard.vote, min(hard.commit, last)
         for index in range(snapshot + 1, last + 1):
             term = journal.term(group, index)
             if term:

@@ -16,13 +16,26 @@ if TYPE_CHECKING:
     from .machines import Machine
     from .run import Run
 
-_STEPS = frozenset((Command.PLAN, Command.SEAL, Command.RESIZE, Command.DRAINED, Command.RETIRE))
+_STEPS = frozenset(
+    (
+        Command.PLAN,
+        Command.SPREAD_PLAN,
+        Command.SEAL,
+        Command.RESIZE,
+        Command.SPREAD_RESIZE,
+        Command.DRAINED,
+        Command.RETIRE,
+    )
+)
 
 SHARE = 0.25
 """Of the seeds in which topics are resized, one or more."""
 
 RESIZES = 0.02
 """Share of what happens that is a resize."""
+
+SPREADS = 0.3
+"""Share of these by which the topic gets queues in all Raft groups."""
 
 RESIZES_MAX = 8
 QUEUES_MAX = 4
@@ -66,15 +79,16 @@ class Resizer:
 
     async def _resize(self, machine: Machine, topic: TopicId, queues: int) -> None:
         run, name = self._run, self.topics[topic]
-        run.note(f"{machine.number} resizes {name} to {queues}")
+        spread = self._chance.random() < SPREADS
+        run.note(f"{machine.number} resizes {name} to {queues}{' everywhere' if spread else ''}")
         try:
             await machine.opened.client.administrator.administer(
-                ResizeTopic("default", name, queues, by_key=True)
+                ResizeTopic("default", name, queues, by_key=True, spread=spread)
             )
         except KernelError as error:
             run.count(f"resize refused: {error.code.name}")
         else:
-            run.count("resize answered")
+            run.count("spread answered" if spread else "resize answered")
 
     def applying(self, member: Member, kind: int) -> None:
         """A leader is about to apply a step of a resize: perhaps something happens to it then."""

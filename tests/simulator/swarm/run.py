@@ -14,7 +14,7 @@ from kernel.broker.group_state.resized import ResizedTopic
 from kernel.broker.group_state.state import GroupState
 from kernel.broker.snapshots.snapshot import dump
 from kernel.common.feature_levels import LATEST
-from kernel.common.ids import METADATA_GROUP, RaftGroup, TopicId, home_of, topic_of
+from kernel.common.ids import METADATA_GROUP, QueueId, RaftGroup, TopicId, home_of, topic_of
 from kernel.in_process.opening import LocalStore
 from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
@@ -23,11 +23,12 @@ from tests.simulator.loop import SimulatedClock, VirtualLoop
 from tests.simulator.peer import Draft
 from tests.simulator.stored import wrong_sums
 
-from .clients import QUEUES, RESIZABLE, TOPICS, Producer, Subscriber, draft_for
+from .clients import QUEUES, RESIZABLE, TOPICS, Producer, Subscriber, born_in, draft_for
 from .faults import VOTERS_MIN, Faults
 from .feature_rules import FeatureRules
 from .levels import Levels, levels_of
 from .machines import DATA_GROUPS, Machine, Network
+from .newborn import Newborn
 from .operator import Operator
 from .placed import Placed
 from .probe import observed
@@ -82,6 +83,7 @@ class Run:
         self.journals: dict[Journal, Machine] = {}
         self.batches: dict[WriteBatch, tuple[Machine, list[Record]]] = {}
         self.network = Network(self)
+        self.newborn = Newborn(self)
         first = tuple(range(1, self.levels.nodes + 1))
         self.machines = {
             number: Machine(self, number, None if number == 1 else ())
@@ -105,6 +107,8 @@ class Run:
         self._placed = Placed(self)
         self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
         self.resizer = Resizer(self, RESIZABLE)
+        self._places: dict[QueueId, RaftGroup] = {}
+        """Of queues of topics that may be spread."""
         self._producers = [Producer(self, number) for number in (1, 2)]
         self._subscribers = [
             Subscriber(self, number, queue)
@@ -142,6 +146,9 @@ class Run:
         gateways = [each.gateway for each in self._producers]
         for client in (*self._producers, *gateways, *self._subscribers, self._operator):
             client.link.died(machine)
+        for each in self.machines.values():
+            if each.link is not None:
+                each.link.died(machine)
         if not self.draining:
             self.loop.call_later(self._chance.uniform(0.1, 5), self._restart, machine)
 
@@ -170,7 +177,7 @@ class Run:
             (
                 each.member(group).core.term
                 for each in self.machines.values()
-                if each.runs and each.member(group).serves
+                if each.runs and each.serves(group)
             ),
             default=0,
         )
@@ -178,7 +185,7 @@ class Run:
     def someone_who_leads(self, group: int, chance: random.Random) -> Machine | None:
         """A node that says it leads a group, or else any that runs."""
         running = [each for each in self.machines.values() if each.runs]
-        leading = [each for each in running if each.member(group).serves]
+        leading = [each for each in running if each.serves(group)]
         choice = leading or running
         return chance.choice(choice) if choice else None
 
@@ -250,6 +257,7 @@ class Run:
                 chance.choice(self._subscribers).disconnect()
             self._operator.look()
             self._placed.look()
+            self.newborn.look()
             self._look_at_sizes()
             if self.events - self._hashed_at > HASH_EVERY:
                 self._hashed_at = self.events
@@ -313,6 +321,7 @@ class Run:
             if known is None:
                 continue
             refs = {ref.id for ref in known.refs}
+            self._places.update((ref.id, ref.group) for ref in known.refs)
             for each in [e for e in self._subscribers if topic_of(e.queue) == topic]:
                 if each.queue not in refs:
                     self._subscribers.remove(each)
@@ -366,12 +375,28 @@ class Run:
         self.queues.publish_order()
 
     def groups(self) -> list[RaftGroup]:
-        """Numbers of all groups."""
+        """Numbers of all groups that the register says are there."""
+        return [*self.founding(), *sorted(self.newborn.there)]
+
+    def founding(self) -> list[RaftGroup]:
+        """Those that it began with."""
         return [RaftGroup(number) for number in range(DATA_GROUPS + 1)]
+
+    def group_of(self, queue: QueueId) -> RaftGroup:
+        """Raft group of a queue."""
+        return self._places.get(queue) or born_in(queue)
+
+    def is_acked(self, queue: int, group: str, offset: int) -> bool:
+        """Whether a message is done with, or its queue gone, as who has applied most knows."""
+        at = self.group_of(QueueId(queue))
+        states = [each.member(at).state for each in self.machines.values() if each.runs]
+        furthest = max(states, key=lambda each: each.applied)
+        found = furthest.queues.get(QueueId(queue))
+        return found is None or found.groups[group].is_acked(offset)
 
     def leader(self, group: int) -> Machine | None:
         """The node that leads a group, of the highest term."""
-        leading = [e for e in self.machines.values() if e.runs and e.member(group).serves]
+        leading = [e for e in self.machines.values() if e.runs and e.serves(group)]
         return max(leading, key=lambda each: each.member(group).core.term, default=None)
 
     def voters(self, group: int) -> set[int]:
@@ -390,7 +415,7 @@ class Run:
         for machine in self.machines.values():
             if not machine.runs:
                 return f"node {machine.number} does not start"
-        moves = self._placed.why_not()
+        moves = self._placed.why_not() or self.newborn.why_not()
         if moves:
             return moves
         for group in self.groups():
@@ -403,6 +428,8 @@ class Run:
                 return f"group {group} is in a joint configuration"
             for number in (*members.voters, *members.learners):
                 machine = self.machines[number]
+                if machine.runs and group not in machine.opened.store.groups:
+                    return f"group {group}: node {number} has not heard of it"
                 if machine.runs and group in machine.heals:
                     return f"group {group}: node {number} is not healed"
                 if machine.runs and machine.member(group).state.applied != member.state.applied:
@@ -422,16 +449,19 @@ class Run:
             member = leader.member(home_of(topic))
             if topic not in member.state.topics:
                 return f"topic {topic:x} is not there"
-            why = self._why_not_drained(member.state, topic)
-            if why:
-                return why
+            groups = {ref.group for ref in member.state.topics[topic].refs} | {home_of(topic)}
+            for group in groups:
+                leader = self.leader(group)
+                assert leader is not None
+                if why := self._why_not_drained(leader.member(group).state, topic):
+                    return why
         return ""
 
     def _why_not_drained(self, state: GroupState, topic: TopicId) -> str:
         resized = state.resized.get(topic, ResizedTopic())
         if resized.plan is not None:
             return f"topic {topic:x} is being resized"
-        refs = (ref.id for ref in state.topics[topic].refs)
+        refs = (ref.id for ref in state.topics[topic].refs if ref.group == state.group)
         for queue, found in (
             (each, state.queues[each]) for each in resized.queues_here(topic, refs)
         ):
@@ -448,7 +478,7 @@ class Run:
         """Of these, and of what was seen so far."""
         for group in self.groups():
             for machine in machines:
-                if not machine.runs:
+                if not machine.runs or group not in machine.opened.store.groups:
                     continue
                 state = machine.member(group).state
                 digest = blake2b(digest_size=16)

@@ -1,0 +1,203 @@
+"""A topic gets queues in other Raft groups than it had (ADR 31)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+
+import pytest
+from msgspec import structs
+
+from kernel.api.changes import ResizeTopic
+from kernel.api.client import DeleteGroup, DeleteTopic, Settlement
+from kernel.api.model import DEFAULT_TENANT, DeadLetter, GroupOptions, TopicInfo, TopicOptions
+from kernel.broker.snapshots.snapshot import dump, load, state_hash
+from kernel.common.errors import Code, KernelError
+from kernel.common.feature_levels import RESIZE
+from kernel.common.ids import NUMBER_BITS, topic_of
+from tests.simulator.peer import Draft, Peer
+from tests.simulator.resizing import resize
+from tests.simulator.world import World, simulated
+
+KEYS = 12
+
+
+async def spread(world: World, name: str, queues: int) -> TopicInfo:
+    """Have so many queues of a topic in all Raft groups."""
+    change = ResizeTopic(DEFAULT_TENANT, name, queues, by_key=True, spread=True)
+    topic = await world.client.administer(change)
+    assert isinstance(topic, TopicInfo)
+    return topic
+
+
+def places(topic: TopicInfo) -> Counter[int]:
+    return Counter(int(ref.group) for ref in topic.regular)
+
+
+async def publish(peer: Peer, name: str, *bodies: bytes) -> None:
+    """A message of each body and key."""
+    topic = peer.client.topic(DEFAULT_TENANT, name)
+    assert topic is not None
+    drafts = [
+        Draft(b"%d %s" % (key, body), key=b"%d" % key) for body in bodies for key in range(KEYS)
+    ]
+    await peer.publish(peer.client.to_topic(topic), *drafts)
+
+
+class Deaf:
+    def published(self, batch: object) -> None:
+        """Nobody is told."""
+
+
+async def publish_once(world: World, peer: Peer, sequence: int) -> None:
+    """A message of each key, as a subscriber's, which may come again."""
+    topic = world.client.topic(DEFAULT_TENANT, "work")
+    assert topic is not None
+    for key in range(KEYS):
+        batch = world.client.batch(peer.session, Deaf())
+        batch.once(7, (sequence + 1) << 8 | key)
+        draft = Draft(b"once", key=b"%d" % key)
+        parts = draft.parts(batch.uid(), 0)
+        batch.add(world.client.to_topic(topic), parts, sum(map(len, parts)))
+        world.client.submit(batch)
+    await asyncio.sleep(1)
+
+
+@simulated()
+async def test_a_topic_is_spread_and_merged_while_it_is_used_and_keeps_the_order_of_its_keys(
+    world: World,
+) -> None:
+    peer = world.peer()
+    found = await peer.topic("work", group=GroupOptions(ordered=True))
+    consumer = peer.attach(found, credit=10_000, auto_ack=True)
+    for round_, queues in enumerate((1, 4, 6, 8, 2, 2)):
+        await publish(peer, "work", b"%d a" % round_, b"%d b" % round_)
+        late = asyncio.ensure_future(publish(peer, "work", b"%d c" % round_))
+        found = await spread(world, "work", queues)
+        await late
+        assert sum(places(found).values()) == queues
+        assert max(places(found).values()) == -(-queues // 4)
+        await asyncio.sleep(20)
+    await asyncio.sleep(60)
+    bodies: dict[bytes, list[bytes]] = defaultdict(list)
+    for each in consumer.got:
+        bodies[each.body.split()[0]].append(each.body)
+    assert consumer.error is None
+    assert len(bodies) == KEYS
+    assert all(len(each) == 18 and each == sorted(each) for each in bodies.values())
+    topic = world.client.topic(DEFAULT_TENANT, "work")
+    assert topic is not None
+    assert topic.queues == topic.writable
+    assert len(topic.queues) == 3  # of them one for what is published exactly once
+
+
+@simulated()
+async def test_a_repeat_by_another_process_is_known_however_often_a_topic_was_spread(
+    world: World,
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", TopicOptions(queues=2))
+    born = {ref.group for ref in topic.queues}
+    consumer = peer.attach(topic, credit=10_000, auto_ack=True)
+    for sequence, queues in enumerate((5, 3, 8)):
+        await publish_once(world, peer, sequence)
+        topic = await spread(world, "work", queues)
+        assert {ref.group for ref in topic.writable if ref not in topic.regular} == born
+        await asyncio.sleep(20)
+        for again in range(sequence + 1):
+            await publish_once(world, peer, again)
+    assert len(consumer.got) == 3 * KEYS
+    await world.restart()
+    peer = world.peer()
+    known = world.client.topic(DEFAULT_TENANT, "work")
+    assert known is not None
+    consumer = peer.attach(known, credit=10_000, auto_ack=True)
+    for again in range(3):
+        await publish_once(world, peer, again)
+    assert not consumer.got
+
+
+@simulated()
+async def test_a_dead_letter_goes_where_repeats_are_known(world: World) -> None:
+    peer = world.peer()
+    await peer.topic("dead")
+    topic = await peer.topic("work", group=GroupOptions(dead_letter=DeadLetter(None, "dead")))
+    dead = await spread(world, "dead", 4)
+    await publish(peer, "work", b"bad")
+    recorder = peer.attach(topic, credit=100)
+    recorder.settle_now(Settlement.DEAD_LETTER, *await recorder.wait_for(KEYS))
+    await asyncio.sleep(1)
+    (only,) = [ref for ref in dead.writable if ref not in dead.regular]
+    first, end = await world.client.leader_of(only.group).span(only.id)
+    assert end - first == KEYS
+
+
+@simulated()
+async def test_nothing_of_a_topic_that_was_spread_is_left_in_groups_that_it_has_left(
+    world: World,
+) -> None:
+    peer = world.peer()
+    await peer.topic("work")
+    topic = await peer.topic("work", groups={"more": GroupOptions()})
+    consumers = [
+        peer.attach(topic, credit=10_000, auto_ack=True, group=each) for each in topic.groups
+    ]
+    await spread(world, "work", 8)
+    await publish(peer, "work", b"x")
+    await resize(world, topic, 1)
+    await asyncio.sleep(60)
+    assert [len(each.got) for each in consumers] == [KEYS, KEYS]
+    for each in consumers:
+        each.cancel()
+    await world.client.administer(DeleteGroup(DEFAULT_TENANT, "work", "more"))
+    grown = await spread(world, "work", 8)
+    for replica in world.opened.store.replicas():
+        for ident, queue in replica.state.queues.live.items():
+            assert topic_of(ident) != topic.id or set(queue.groups) == {"default"}
+        for known in replica.state.topics.values():
+            assert known.id != topic.id or set(known.groups) == set(grown.groups)
+    await world.client.administer(DeleteTopic(DEFAULT_TENANT, "work"))
+    for replica in world.opened.store.replicas():
+        assert topic.id not in replica.state.topics
+        assert topic.id not in replica.state.resized
+        assert all(topic_of(each) != topic.id for each in replica.state.queues)
+
+
+@simulated()
+async def test_a_spread_topic_is_the_same_behind_a_snapshot(world: World) -> None:
+    peer = world.peer()
+    await peer.topic("work", TopicOptions(queues=2))
+    topic = await spread(world, "work", 5)
+    for replica in world.opened.store.replicas():
+        state = replica.state
+        again = load(dump(state))
+        assert state_hash(again) == state_hash(state)
+        if topic.id in again.topics:
+            known = again.topics[topic.id].info()
+            assert (known.ring, known.once) == (topic.ring, topic.once)
+
+
+@simulated()
+async def test_what_is_known_in_its_groups_only_is_not_spread(world: World) -> None:
+    peer = world.peer()
+    window = TopicOptions(queues=2, deduplication_ms=60_000)
+    await peer.topic("window", window)
+    with pytest.raises(KernelError, match="deduplication ids are known") as caught:
+        await spread(world, "window", 4)
+    assert caught.value.code is Code.NOT_ALLOWED
+    topic = await peer.topic("work")
+    topic = await spread(world, "work", 2)
+    with pytest.raises(KernelError, match="no deduplication window") as caught:
+        await peer.topic("work", structs.replace(topic.options, deduplication_ms=60_000))
+    assert caught.value.code is Code.NOT_ALLOWED
+    with pytest.raises(KernelError, match="1 to 64 queues"):
+        await spread(world, "work", 65)
+
+
+@simulated(understands=RESIZE)
+async def test_nothing_is_spread_before_its_level_is_on(world: World) -> None:
+    topic = await world.peer().topic("work")
+    with pytest.raises(KernelError, match="level 7"):
+        await spread(world, "work", 2)
+    assert world.client.topic(DEFAULT_TENANT, "work") == topic
+    assert {ref.id & NUMBER_BITS for ref in (await resize(world, topic, 2)).writable} == {1, 2}
