@@ -127,11 +127,11 @@ async def cut_all(
     """As the manager has it done: all hold, then each is cut at a moment of its own, all go on."""
     confirmed = [each.confirmed for each in clients]
     asked = [each.number for each in nodes]
-    numbers: dict[int, int] = {}
+    number = chance.getrandbits(64)
     disks: dict[int, SimulatedDisk] = {}
     for node in nodes:
         await asyncio.sleep(chance.uniform(0, 0.01))
-        numbers[node.number] = node.opened.store.consensus.holding.hold(asked)
+        node.opened.store.consensus.holding.hold(number, asked)
 
     async def at_its_moment(node: Node) -> None:
         await asyncio.sleep(chance.uniform(0, spread_s))
@@ -139,10 +139,7 @@ async def cut_all(
             disks[node.number] = cut(node)
 
     await asyncio.gather(*map(at_its_moment, nodes))
-    whole = [
-        node.runs and node.opened.store.consensus.holding.release(numbers[node.number])
-        for node in nodes
-    ]
+    whole = [node.runs and node.opened.store.consensus.holding.release(number) for node in nodes]
     return Cut(disks, confirmed, all(whole))
 
 
@@ -282,7 +279,7 @@ def test_without_the_hold_there_are_holes(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_if_who_was_not_asked_is_heard_there_are_holes(monkeypatch: pytest.MonkeyPatch) -> None:
     hold = Holding.hold
-    monkeypatch.setattr(Holding, "hold", lambda holding, _stores: hold(holding, range(1, 4)))
+    monkeypatch.setattr(Holding, "hold", lambda holding, cut, _: hold(holding, cut, range(1, 4)))
     assert any(holes(cut_of(seed, "a leader is not asked"), seed) for seed in SEEDS)
 
 
@@ -293,17 +290,33 @@ def test_who_dies_in_the_middle_or_is_late_makes_no_cut_and_holds_nobody() -> No
 
 
 @clustered()
-async def test_one_holds_at_a_time_and_lets_go_by_its_number(cluster: Cluster) -> None:
+async def test_one_holds_at_a_time_and_lets_go_for_its_own_cut(cluster: Cluster) -> None:
     held = (await cluster.led()).opened.store.consensus.holding
-    first = held.hold(cluster.members)
+    held.hold(71, cluster.members)
     with pytest.raises(KernelError) as refused:
-        held.hold(cluster.members)
+        held.hold(72, cluster.members)
     assert refused.value.code is Code.IN_USE
     await asyncio.sleep(HOLD_MS / 1_000 + 0.01)
-    second = held.hold(cluster.members)
-    assert not held.release(first)
+    held.hold(72, cluster.members)
+    assert not held.release(71)
     assert held.is_held
-    assert held.release(second)
+    assert held.release(72)
+
+
+@clustered()
+async def test_a_store_that_starts_again_in_the_middle_knows_no_earlier_cut(
+    cluster: Cluster,
+) -> None:
+    """One asked it, it died, it holds for another: the first must not hear that it has held."""
+    node = await cluster.led()
+    node.opened.store.consensus.holding.hold(71, cluster.members)
+    node.crash()
+    await node.start()
+    held = node.opened.store.consensus.holding
+    assert not held.release(71)
+    held.hold(72, cluster.members)
+    assert not held.release(71)
+    assert held.release(72)
 
 
 @clustered()
@@ -315,9 +328,8 @@ async def test_who_holds_sends_nothing_to_who_was_not_asked(cluster: Cluster) ->
     await publisher.published(leader, [b"before"])
     away = next(each for each in cluster.nodes.values() if each is not leader)
     asked = [each for each in cluster.nodes.values() if each is not away]
-    numbers = [
-        each.opened.store.consensus.holding.hold([node.number for node in asked]) for each in asked
-    ]
+    for each in asked:
+        each.opened.store.consensus.holding.hold(71, [node.number for node in asked])
     sent: list[tuple[int, int]] = []
     send = cluster.network.send
 
@@ -333,8 +345,8 @@ async def test_who_holds_sends_nothing_to_who_was_not_asked(cluster: Cluster) ->
     assert not [way for way in sent if away.number in way]
     assert leader.member(GROUP).core.log.committed > leader.member(GROUP).state.applied
     assert publisher.acked == [b"before"]
-    for each, number in zip(asked, numbers, strict=True):
-        assert each.opened.store.consensus.holding.release(number)
+    for each in asked:
+        assert each.opened.store.consensus.holding.release(71)
     await cluster.until(lambda: publisher.acked == [b"before", b"meanwhile"])
     await cluster.until(
         lambda: away.member(GROUP).state.applied == leader.member(GROUP).state.applied

@@ -10,9 +10,9 @@ who hold do not hear it and send it nothing: without them it commits nothing, an
 that they have committed, so that it has nothing new to apply. They are a majority of every group's
 voters, and so is whoever elects a leader of what was cut: one of these has what was committed.
 
-    hold(stores) -> held -> release(number): as it was promised
-                         -> HOLD_MS later by itself: whoever has asked may be gone, and what it
-                            cut does not count
+    hold(cut, stores) -> held -> release(cut): as it was promised
+                              -> HOLD_MS later by itself: whoever has asked may be gone, and what
+                                 it cut does not count
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Holding:
     __slots__ = (
         "_apply",
         "_call_later",
+        "_cut",
         "_kept",
-        "_number",
         "_timer",
         "is_held",
         "released",
@@ -59,35 +59,35 @@ class Holding:
         self._apply = apply
         self._kept: deque[tuple[Member, RaftCore, Sequence[Entry]]] = deque()
         self._timer: _Timer | None = None
-        self._number = 0
+        self._cut = 0
         self.is_held = False
         self.stores: Collection[int] = ()
         """While it is held: who holds as well; nothing is heard from others, or sent to them."""
         self.released: Callable[[], None] = lambda: None
         """Called once all that was kept is applied."""
 
-    def hold(self, stores: Collection[int]) -> int:
+    def hold(self, cut: int, stores: Collection[int]) -> None:
         """Apply nothing from now on, and have to do with none but these stores, who hold as well: a
-        majority of every group. The number to release it by. Raises KernelError IN_USE: it is held
-        already.
+        majority of every group. `cut`: 64 bits that whoever asks has drawn for this one cut. A
+        store that starts again in the middle knows nothing of it; were cuts counted here, the next
+        one would have the number of the one before. Raises KernelError IN_USE: it is held already.
         """
         if self.is_held:
             raise KernelError(Code.IN_USE, "a cut of the cluster is being made: one at a time")
-        self._number += 1
+        self._cut = cut
         self.is_held = True
         self.stores = frozenset(stores)
         self._timer = self._call_later(HOLD_MS, self._end)
-        return self._number
 
     def keep(self, member: Member, committed: Sequence[Entry]) -> None:
         """While it is held: what would be applied now."""
         self._kept.append((member, member.core, committed))
 
-    def release(self, number: int) -> bool:
-        """Go on. Whether nothing was applied since `hold` gave this number: if not, what was cut
+    def release(self, cut: int) -> bool:
+        """Go on. Whether nothing was applied since `hold` for this cut: if not, what was cut
         meanwhile does not belong together.
         """
-        if not self.is_held or number != self._number:
+        if not self.is_held or cut != self._cut:
             return False
         self._end()
         return True

@@ -162,7 +162,9 @@ class Faults:
         for machine in some:
             holding = machine.opened.store.consensus.holding
             if not holding.is_held:
-                self._later(partial(holding.release, holding.hold(numbers)), 2 * HOLD_MS / 1_000)
+                cut = self._chance.getrandbits(64)
+                holding.hold(cut, numbers)
+                self._later(partial(holding.release, cut), 2 * HOLD_MS / 1_000)
 
     def _sync_error(self) -> None:
         machine = self._some()
