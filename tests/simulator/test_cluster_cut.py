@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from kernel.broker.log_commands import commands
+from kernel.cluster import messages
+from kernel.cluster.cluster_cut import cut_stores
+from kernel.cluster.messages import CutStep, CutTold
+from kernel.cluster.store_cut import StoreCut
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup, TopicId, queue_id
 from kernel.log.format.checkpoint import CHECKPOINT_NAME, encode_checkpoint
@@ -23,7 +28,9 @@ from kernel.raft.messages import APPEND, APPEND_ANSWER, Entry, RaftMessage
 from kernel.requests.publish_part import Part
 from kernel.store.raft_groups.holding import HOLD_MS, Holding
 from kernel.store.raft_groups.member import Member
-from kernel.store.space.pinning import files_of
+from kernel.store.space.pin_keeper import PinKeeper
+from kernel.store.space.pinning import UNUSED_SECONDS, files_of
+from tests.kernel import test_pinning
 from tests.simulator.cluster import Cluster, Node
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.peer import Draft
@@ -210,6 +217,110 @@ def cut_of(seed: int, trouble: str = "none", spread_s: float = SPREAD_S) -> Cut:
             return made
 
         return cluster.loop.run_until_complete(scenario())
+
+
+class Asking:
+    """Puts the questions of a cut to the stores of a cluster, each after a while of its own."""
+
+    def __init__(self, cluster: Cluster, seed: int = 1) -> None:
+        self.cluster = cluster
+        self.before: Callable[[int, CutStep], None] = lambda _number, _step: None
+        """Called when a question comes to a store."""
+        self.asked: list[tuple[int, CutStep]] = []
+        self._chance = random.Random(seed)
+        self._roster = SimpleNamespace(records=dict.fromkeys(cluster.nodes))
+
+    async def __call__(self, number: int, asked: messages.Cut) -> CutTold:
+        await asyncio.sleep(self._chance.uniform(0, 0.02))
+        self.asked.append((number, asked.step))
+        self.before(number, asked.step)
+        node = self.cluster.nodes[number]
+        if not node.runs:
+            raise KernelError(Code.NOT_LEADER, "it is not connected")
+        part = StoreCut(node.opened.store, self.pins(number), self._roster)  # type: ignore[arg-type]
+        told = await part.do(asked) if part.waits(asked) else part.do_at_once(asked)
+        await asyncio.sleep(self._chance.uniform(0, 0.02))
+        return messages.unpack(messages.pack(told)[0], CutTold)
+
+    def pins(self, number: int) -> PinKeeper:
+        return self.cluster.nodes[number].opened.housekeeper.pins
+
+
+@clustered()
+async def test_whoever_asks_pins_all_stores_at_one_moment_or_none(cluster: Cluster) -> None:
+    ask, stores = Asking(cluster), list(cluster.nodes)
+    await cluster.led()
+    for step in (CutStep.PREPARE, CutStep.HOLD, CutStep.TAKE, CutStep.RELEASE):
+
+        def dies(number: int, asked: CutStep, step: CutStep = step) -> None:
+            if (number, asked) == (2, step):
+                raise KernelError(Code.UNAVAILABLE, f"it dies before {step}")
+
+        ask.before = dies
+        with pytest.raises(KernelError, match=f"store 2: it dies before {step}"):
+            await cut_stores(ask, stores, (), 71)
+        await asyncio.sleep(1)
+        assert not any(each.opened.store.consensus.holding.is_held for each in cluster.running())
+        assert all(ask.pins(number).held is None for number in stores)
+    ask.before = lambda _number, _step: None
+    await cut_stores(ask, stores, (), 72)
+    assert [ask.pins(number).held.cut for number in stores] == [72, 72, 72]  # type: ignore[union-attr]
+    with pytest.raises(KernelError) as refused:
+        await cut_stores(ask, stores, (), 73)
+    assert refused.value.code is Code.IN_USE
+    assert [ask.pins(number).held.cut for number in stores] == [72, 72, 72]  # type: ignore[union-attr]
+    await asyncio.sleep(UNUSED_SECONDS)
+    await cut_stores(ask, stores, (), 74)
+    assert [ask.pins(number).held.cut for number in stores] == [74, 74, 74]  # type: ignore[union-attr]
+
+
+@clustered()
+async def test_a_store_that_is_late_makes_no_cut_and_one_left_out_needs_a_majority(
+    cluster: Cluster,
+) -> None:
+    ask, stores = Asking(cluster), list(cluster.nodes)
+    leader = await cluster.led()
+
+    def lets_go(number: int, step: CutStep) -> None:
+        if (number, step) == (1, CutStep.RELEASE):
+            cluster.nodes[1].opened.store.consensus.holding.stop()
+
+    ask.before = lets_go
+    with pytest.raises(KernelError, match=r"stores \[1\] went on before all were cut"):
+        await cut_stores(ask, stores, (), 71)
+    await asyncio.sleep(1)
+    ask.before = lambda _number, _step: None
+    with pytest.raises(KernelError, match="is changing"):
+        await cut_stores(ask, stores[:2], (), 72)
+    with pytest.raises(KernelError, match="too few of its voters"):
+        await cut_stores(ask, stores[:1], stores[1:], 73)
+    await asyncio.sleep(1)
+    away = leader.number
+    others = [each for each in stores if each != away]
+    await cut_stores(ask, others, (away,), 74)
+    assert ask.pins(away).held is None
+    assert {each for each, _ in ask.asked[-4:]} == set(others)
+
+
+def test_what_was_pinned_when_asked_makes_a_cluster_without_holes() -> None:
+    """As the admin API does it, under load."""
+    for seed in SEEDS:
+        with Cluster(data_groups=2, seed=seed) as cluster:
+
+            async def scenario(cluster: Cluster = cluster, seed: int = seed) -> Cut:
+                clients, tasks = await running(cluster)
+                confirmed = [each.confirmed for each in clients]
+                ask = Asking(cluster, seed)
+                await cut_stores(ask, list(cluster.nodes), (), 71)
+                disks = {
+                    number: test_pinning.restored(node.disk, await ask.pins(number).keep(71))
+                    for number, node in cluster.nodes.items()
+                }
+                await ended(clients, tasks)
+                return Cut(disks, confirmed, True)
+
+            made = cluster.loop.run_until_complete(scenario())
+        assert not holes(made, seed)
 
 
 def is_holed(numbers: list[int]) -> bool:

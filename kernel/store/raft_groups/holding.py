@@ -44,7 +44,10 @@ class Holding:
         "_cut",
         "_kept",
         "_timer",
+        "holds",
         "is_held",
+        "kept",
+        "lapsed",
         "released",
         "stores",
     )
@@ -65,6 +68,12 @@ class Holding:
         """While it is held: who holds as well; nothing is heard from others, or sent to them."""
         self.released: Callable[[], None] = lambda: None
         """Called once all that was kept is applied."""
+        self.holds = 0
+        """This and the two below: since the start."""
+        self.lapsed = 0
+        """Holds that nobody has ended in time."""
+        self.kept = 0
+        """Entries that had to wait."""
 
     def hold(self, cut: int, stores: Collection[int]) -> None:
         """Apply nothing from now on, and have to do with none but these stores, who hold as well: a
@@ -77,10 +86,12 @@ class Holding:
         self._cut = cut
         self.is_held = True
         self.stores = frozenset(stores)
-        self._timer = self._call_later(HOLD_MS, self._end)
+        self.holds += 1
+        self._timer = self._call_later(HOLD_MS, self._lapse)
 
     def keep(self, member: Member, committed: Sequence[Entry]) -> None:
         """While it is held: what would be applied now."""
+        self.kept += len(committed)
         self._kept.append((member, member.core, committed))
 
     def release(self, cut: int) -> bool:
@@ -96,6 +107,10 @@ class Holding:
         """The store stops: what is committed is applied before."""
         if self.is_held:
             self._end()
+
+    def _lapse(self) -> None:
+        self.lapsed += 1
+        self._end()
 
     def _end(self) -> None:
         if self._timer is not None:
