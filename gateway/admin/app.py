@@ -100,12 +100,14 @@ NO_BACKUPS = [
     _elsewhere(
         each,
         Code.NOT_FOUND,
-        "a running cluster's backup is not made yet: its other stores keep what one loses",
+        "a gateway has no data: `weir cluster cut`, then `weir backup create` at each store",
     )
     for each in ("/backups", "/backups/{_:path}")
 ]
 ASK_A_GATEWAY = _elsewhere(
-    "/{_:path}", Code.NOT_FOUND, "this is a store, which has /health and /cluster: ask a gateway"
+    "/{_:path}",
+    Code.NOT_FOUND,
+    "this is a store, which has /health, /cluster and /backups: ask a gateway",
 )
 NOT_YET = _elsewhere(
     "/{_:path}", Code.UNAVAILABLE, "this gateway serves nobody yet: see `weir health`"
@@ -166,6 +168,8 @@ class StoreParts:
     health: HealthRoutes
     cluster_admin: ClusterAdmin
     admission: Admission
+    pinning: Pinning
+    clock: Clock
 
 
 def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
@@ -242,6 +246,7 @@ def build_store_app(listener: Listener, parts: StoreParts) -> ASGIApp:
     resources = (
         ClusterRoutes(parts.cluster_admin, parts.admission),
         FeatureRoutes(parts.cluster_admin),
+        BackupRoutes(parts.pinning, parts.clock),
         EventRoutes(),
     )
     application = _application(parts.health, resources, [ASK_A_GATEWAY])

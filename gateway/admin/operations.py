@@ -640,6 +640,15 @@ API: Final[Sequence[Operation]] = (
         status=(202,),
     ),
     Operation(
+        "POST",
+        "/cluster/cuts",
+        NODE,
+        cluster.ClusterRoutes.cut,
+        cluster.CutMade,
+        cluster.CutAsked,
+        status=(201,),
+    ),
+    Operation(
         "DELETE",
         "/cluster/stores/{number}",
         NODE,

@@ -11,8 +11,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 import gateway
-from gateway.backups.manifest import Backup, BackupError
+from gateway.backups.manifest import Backup, BackupCut, BackupError
 from gateway.backups.repository import Repository, tail_of
 
 if TYPE_CHECKING:
@@ -97,6 +99,8 @@ def _moment(pins: Pins, maker: str) -> tuple[Pin, list[tuple[str, int]]]:
         if _bytes_of(data / ARCHIVE / ARCHIVE_MANIFEST) == before:
             return pin, names
         pins.drop(pin["number"])
+        if pin["cut"]:  # there is no other moment; a store of a cluster has no archive anyway
+            raise BackupError("the archive of the metering has changed since the cut: make another")
     raise BackupError(f"the archive of the metering changed at each of {TRIES} moments")
 
 
@@ -172,6 +176,7 @@ def _copied(
         level=pin["level"],
         files=tuple(files),
         previous="" if last is None else last.sum,
+        cut=BackupCut(cut=pin["cut"], store=pin["node"]) if pin["cut"] else UNSET,
     )
 
 

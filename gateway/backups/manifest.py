@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 FORMAT = 1
 
@@ -30,6 +30,14 @@ class BackupFile(Struct, frozen=True, kw_only=True):
     tail: str
     """SHA-256 of the last bytes (`repository.TAIL_BYTES`): a file that goes on growing is the same
     one only with the same tail."""
+
+
+class BackupCut(Struct, frozen=True, kw_only=True):
+    """Of a store of a cluster: all that were cut at the same moment have the same `cut`."""
+
+    cut: str
+    store: int
+    """Its number."""
 
 
 class Backup(Struct, frozen=True, kw_only=True):
@@ -55,6 +63,8 @@ class Backup(Struct, frozen=True, kw_only=True):
     """In the order in which they are restored: the last one makes a store of the rest."""
     previous: str = ""
     sum: str = ""
+    cut: BackupCut | UnsetType = UNSET
+    """Not there for a node alone."""
 
     @property
     def bytes(self) -> int:

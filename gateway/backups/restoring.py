@@ -10,23 +10,41 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from gateway.backups.creating import RESTORED
 from gateway.backups.manifest import BackupError
 from gateway.backups.repository import COPIED_BYTES, PRIVATE, sync_directory, write_synced
 from gateway.process.data_lock import LOCK_FILE, DataDirectoryInUse, lock_data_directory
+from kernel.cluster.roster import Restored, read_home, write_home
+from kernel.store.drivers.disk import DirectoryDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gateway.backups.manifest import Backup, BackupFile
     from gateway.backups.repository import Repository
 
 
-def restore(repository: Repository, backup: Backup, data: Path, timeline: str) -> None:
+Address = tuple[str, int]
+
+
+def restore(
+    repository: Repository,
+    backup: Backup,
+    data: Path,
+    timeline: str,
+    elsewhere: Mapping[int, Address] = MappingProxyType({}),
+) -> None:
     """Make `data`, which must be empty or missing, what the backup says; all of it is on the disk
-    when this returns. `timeline`: a word that no other restore has. Raises BackupError; OSError.
+    when this returns. `timeline`: a word that no other restore has, but of stores that were cut
+    together and are restored together; `elsewhere`: of a store of a cluster: where stores are now,
+    by number, that are not where they were. Raises BackupError; OSError.
     """
     data.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     try:
@@ -46,12 +64,31 @@ def restore(repository: Repository, backup: Backup, data: Path, timeline: str) -
             "taken_ms": backup.taken_ms,
         }
         write_synced(data / RESTORED, json.dumps(about).encode())
+        if backup.cut is not UNSET:
+            _join_restored(DirectoryDisk(data), timeline, elsewhere)
         for directory in {(data / each.name).parent for each in backup.files} | {data}:
             sync_directory(directory)
         _restore(repository, last, data)
         sync_directory(data)
     finally:
         lock.release()
+
+
+def _join_restored(disk: DirectoryDisk, timeline: str, elsewhere: Mapping[int, Address]) -> None:
+    """Have a store know with whom it was restored, and where these are now."""
+    home = read_home(disk)
+    if home is None:
+        raise BackupError("the backup does not say which store of which cluster it is of")
+    known = {each.number: each for each in home.known}
+    unknown = sorted(set(elsewhere) - set(known))
+    if unknown:
+        raise BackupError(f"there were no stores {unknown} in the cluster, but {sorted(known)}")
+    where = {
+        number: ((known[number].facts.host, known[number].facts.port), now)
+        for number, now in elsewhere.items()
+    }
+    stores = [each.facts.store for each in home.known]
+    write_home(disk, replace(home, restored=Restored(timeline, stores, where)))
 
 
 def _restore(repository: Repository, file: BackupFile, data: Path) -> None:

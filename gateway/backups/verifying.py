@@ -11,6 +11,8 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from gateway.backups.repository import COPIED_BYTES
 from kernel.store.recovery.examination import examine
 
@@ -41,6 +43,16 @@ def verify(repository: Repository, backups: Sequence[Backup]) -> list[str]:
         findings = examine(BackupDisk(repository, last)).findings
         found = [f"{each.where} of backup {last.number}: {each.what}" for each in findings]
     return found
+
+
+def verify_together(backups: Sequence[Backup]) -> list[str]:
+    """What keeps these backups, of one directory each, from being those of one cluster."""
+    cuts = {each.cut.cut if each.cut is not UNSET else "none" for each in backups}
+    faults = [] if len(cuts) == 1 else [f"they are of several cuts: {', '.join(sorted(cuts))}"]
+    stores = [each.store for each in backups]
+    if len(set(stores)) < len(stores):
+        faults.append("two of them are of one store")
+    return faults
 
 
 def _fault(repository: Repository, file: BackupFile) -> str | None:

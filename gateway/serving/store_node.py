@@ -32,6 +32,7 @@ from gateway.admin.health import Check, HealthRoutes, metering_check, serving_ch
 from gateway.admin.metrics.cluster_metrics import StoreCollector
 from gateway.admin.metrics.store_metrics import damage_check, disk_check, features_check
 from gateway.admin.metrics.topic_metrics import TopicMetrics
+from gateway.admin.resources.backups import Pinning
 from gateway.admin.resources.cluster import Admission
 from gateway.config.cluster_settings import (
     address_of,
@@ -58,6 +59,7 @@ from kernel.cluster.cluster_admin import ClusterAdmin
 from kernel.cluster.cluster_service import ClusterService
 from kernel.cluster.manager import Manager
 from kernel.cluster.records import Facts, NodeState
+from kernel.cluster.roster import FILE as HOME_FILE
 from kernel.cluster.roster import Home, Roster, read_home, write_home
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.format.meta import ensure_meta, read_meta
@@ -161,16 +163,33 @@ class StoreNode(ServingNode):
             figures = StoreCollector(
                 local, links, service, self._metering, quotas, cluster_service.count_short
             )
-            parts = StoreParts(
-                token=open_admin_token(self._data),
-                health=HealthRoutes(checks, figures, topics),
-                cluster_admin=ClusterAdmin(home.cluster, remote, lambda: roster.records),
-                admission=Admission(number, facts, len(local.store.home_groups)),
+            parts = self._admin_parts(
+                local, HealthRoutes(checks, figures, topics), roster, remote, facts
             )
             await self._serve_admin(build_store_app(self._settings.node.admin, parts), tasks)
         self._begin_looking()
         self._ready = True
         self._greet(local, roster, own)
+
+    def _admin_parts(
+        self,
+        local: LocalStore,
+        health: HealthRoutes,
+        roster: Roster,
+        remote: RemoteLeaders,
+        facts: Facts,
+    ) -> StoreParts:
+        pins = local.housekeeper.pins
+        pins.beside = (HOME_FILE,)
+        key_file = Path(self._settings.node.key_file or self._data / "secrets.key")
+        return StoreParts(
+            token=open_admin_token(self._data),
+            health=health,
+            cluster_admin=ClusterAdmin(roster.cluster, remote, lambda: roster.records),
+            admission=Admission(roster.number, facts, len(local.store.home_groups)),
+            pinning=Pinning(pins, self._data, key_file, store=roster.number),
+            clock=self._clock,
+        )
 
     def _begin_managing(self, manager: Manager, tasks: asyncio.TaskGroup) -> None:
         manager.replicas = self._settings.node.cluster.replicas
@@ -191,7 +210,7 @@ class StoreNode(ServingNode):
     def _hello(self, roster: Roster, role: str) -> Hello:
         nonce = new_nonce(self._random.bits)
         own = roster.cluster, roster.number, roster.store, role, "", nonce
-        return Hello(VERSIONS, *own, understands())
+        return Hello(VERSIONS, *own, understands(), roster.timeline)
 
     async def _open(
         self, disk: DirectoryDisk, home: Home, roster: Roster, security: Security

@@ -17,5 +17,6 @@
 - `leader_balance`, `kept_leaders`: leaders, evenly spread; those that an operator has moved
 - `gateway_balance`: the gateways, and which of their clients are to move (ADR 16)
 - `limit_shares`: what each gateway may use of limits (ADR 27)
+- `cluster_cut`: all stores at one moment, for a backup; `store_cut`: each store's part in it
 - `cluster_admin`: wishes of operators; `cluster_service`, `messages`: what is asked of a store
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -18,10 +18,13 @@ from ..common.limits import ADDED_GROUPS_MAX
 from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.raft_groups.healing import LEVEL_ENTRIES
 from . import messages, replica_moves
+from .cluster_cut import cut_of, cut_stores
 from .leader_balance import moves
 from .messages import (
     AddGroups,
     Admit,
+    Cut,
+    CutTold,
     Dismiss,
     Drain,
     FeatureList,
@@ -299,6 +302,25 @@ class ClusterAdmin:
         table = self._remote.table
         leaders = {table.of(group) for group in table.groups}
         return all(await asyncio.gather(*map(one, leaders)))
+
+    # --- Backups ------------------------------------------------------------------------------
+
+    async def cut(self, number: int, without: Collection[int]) -> dict[int, NodeRecord]:
+        """Have all stores but those `without` pin what they have at one moment, for their backups;
+        which these are. `number`: 64 bits that no other cut has. Raises KernelError
+        (`cluster_cut.cut_stores`).
+        """
+        records = self._records()
+        stores = cut_of(list(records), without)
+
+        def decode(payload: bytes) -> CutTold:
+            return messages.unpack(payload, CutTold)
+
+        def ask(store: int, asked: Cut) -> Awaitable[CutTold]:
+            return self._remote.ask_node(store, messages.CUT, messages.pack(asked), decode)
+
+        await cut_stores(ask, stores, without, number)
+        return {each: records[each] for each in stores}
 
     async def _ask(
         self,

@@ -35,6 +35,8 @@ from .membership_steps import MembershipSteps
 from .messages import (
     AddGroups,
     Admit,
+    Cut,
+    CutTold,
     Dismiss,
     Drain,
     FeatureList,
@@ -58,6 +60,7 @@ from .records import PREFIX, NodeRecord, encode, key_of, read
 from .replica_moves import ReplicaMove
 from .roster import Roster
 from .short_groups import ShortGroup
+from .store_cut import StoreCut
 
 DRAINED = "cluster/drained/"
 """Beginning of the metadata records that name the gateways which are to have no clients: so it
@@ -104,6 +107,7 @@ class ClusterService:
             store.consensus, lambda: links.connected, local.housekeeper.hasten
         )
         self.gateways = Gateways(gateway_traffic_max, hot_topic_messages)
+        self._store_cut = StoreCut(store, local.housekeeper.pins, roster)
         self.draining = False
         """This store is to lead nothing."""
         self.problems: dict[int, str] = {}
@@ -134,6 +138,7 @@ class ClusterService:
             messages.MOVE: self._move,
             messages.SET_REPLICAS: self._set_replicas,
             messages.ADD_GROUPS: self._add_groups,
+            messages.CUT: self._cut,
         }
 
     async def stop(self) -> None:
@@ -394,6 +399,15 @@ class ClusterService:
         key = replica_moves.key_of(group)
         await self._client.administer(PutRecord(key, None, expected))
 
+    # --- Cuts, for backups ---------------------------------------------------------------------
+
+    def _cut(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Cut)
+        if self._store_cut.waits(asked):
+            self._do(_answer_cut(self._store_cut.do(asked), reply))
+        else:
+            reply(messages.pack(self._store_cut.do_at_once(asked)))
+
     # --- The register -----------------------------------------------------------------------
 
     def _admit(self, payload: bytes, reply: Reply) -> None:
@@ -598,6 +612,13 @@ async def _answer_when(work: Coroutine[object, object, None], reply: Reply) -> N
     try:
         await work
         reply(messages.pack(StepProgress(True, "")))
+    except KernelError as error:
+        reply(error)
+
+
+async def _answer_cut(work: Coroutine[object, object, CutTold], reply: Reply) -> None:
+    try:
+        reply(messages.pack(await work))
     except KernelError as error:
         reply(error)
 

@@ -3,7 +3,8 @@
     of the leader of a group      TOWARDS, HAND_OVER
     of the leader of group 0      ADMIT, DISMISS, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP, FEATURES,
                                   MOVE, SET_REPLICAS, ADD_GROUPS
-    of any store                  REPORT; FLUSH: write down what is counted for the bill; LEAVE
+    of any store                  REPORT; FLUSH: write down what is counted for the bill; LEAVE;
+                                  CUT: of all stores, for a backup (`cluster_cut`)
 
 Every question may be put twice: it names what is wanted, not a step.
 """
@@ -25,7 +26,7 @@ METHODS = calls.CLUSTER
 TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP = (
     METHODS[:10]
 )
-FEATURES, LEAVE, MOVE, SET_REPLICAS, ADD_GROUPS = METHODS[10:15]
+FEATURES, LEAVE, MOVE, SET_REPLICAS, ADD_GROUPS, CUT = METHODS[10:16]
 
 TEXT_LENGTH_MAX = 1_024
 
@@ -119,6 +120,55 @@ class Leave(msgspec.Struct, frozen=True, array_like=True):
     term: calls.U64
     index: calls.U64
     level: int
+
+
+class CutStep(StrEnum):
+    """What a store does next for a cut of the cluster, in this order. All stores have done one
+    step before any is asked for the next.
+    """
+
+    PREPARE = "prepare"
+    """Have housekeeping rest (`PinKeeper.prepare`)."""
+    HOLD = "hold"
+    """Apply nothing from now on (`Holding`)."""
+    TAKE = "take"
+    """Note what is on the disk (`PinKeeper.take`)."""
+    RELEASE = "release"
+    """Go on."""
+    KEEP = "keep"
+    """All stores have held until then: keep the files."""
+    DROP = "drop"
+    """It does not count; may be asked at any time."""
+
+
+class Cut(msgspec.Struct, frozen=True, array_like=True):
+    """One step of a cut. Answer: `CutTold`."""
+
+    cut: calls.U64
+    """64 bits that whoever asks has drawn: no other cut has them."""
+    step: CutStep
+    stores: list[Number] = []
+    """With HOLD: who is asked."""
+
+
+class CutMembers(msgspec.Struct, frozen=True, array_like=True):
+    """Who votes in a group."""
+
+    group: Group
+    voters: list[int]
+    outgoing: list[int]
+    """While members change: those who vote as well."""
+
+
+class CutTold(msgspec.Struct, frozen=True, array_like=True):
+    """How a step went."""
+
+    held: bool = True
+    """Of RELEASE: whether nothing was applied since HOLD."""
+    register: list[int] = []
+    """Of HOLD, as the next: stores that belong to the cluster, as this one has applied."""
+    groups: list[CutMembers] = []
+    """Those that it is a member of."""
 
 
 class HandOver(msgspec.Struct, frozen=True, array_like=True):

@@ -10,6 +10,9 @@ Rules of admission, for both ends of a connection:
 - who is not in the register is not let in; a store that knows of no register yet (it has just been
   made) lets in whoever has the secret, and is itself let in by nobody before it is in theirs;
 - who does not understand a feature of the log that is on is not let in (ADR 26);
+- a store that was restored from a cut of the cluster lets in those that were cut with it only if
+  they were restored with it: one that goes on with what it had would have acknowledged and voted
+  for what the others have never seen (ADR 34);
 - a number comes with the data directory that it was admitted with. Another one may have forgotten
   what it voted for, or acknowledged: it is a new store, and has to join as one.
 """
@@ -32,6 +35,18 @@ FILE = "cluster.json"
 Address = tuple[str, int]
 
 
+class Restored(msgspec.Struct, frozen=True):
+    """What makes a restored store: which others were restored with it."""
+
+    timeline: str
+    """A word that all who were restored together have, and nobody else."""
+    stores: list[str]
+    """Ids of the data directories of all stores that belonged to the cluster then."""
+    elsewhere: dict[int, tuple[Address, Address]] = {}
+    """By number: where a store was then, and where it is now. It holds until the register says
+    something else."""
+
+
 class Home(msgspec.Struct, frozen=True):
     """Where this store belongs: the content of its membership file."""
 
@@ -40,6 +55,7 @@ class Home(msgspec.Struct, frozen=True):
     founder: bool = False
     """The cluster began with this store alone."""
     known: list[NodeRecord] = []
+    restored: Restored | None = None
 
 
 def read_home(disk: Disk) -> Home | None:
@@ -71,12 +87,18 @@ class Roster:
         self.store = store
         self._given = dict(peers)
         self._founder = home.founder
+        self._restored = home.restored
         self.records = {each.number: each for each in home.known}
         self.versions: dict[int, int] = {}
         self.level: Callable[[], int] = lambda: 0
         """The level of the log's features that is on, as this store knows. Set by who opens it."""
         self.refusals: dict[int, str] = {}
         """Why a store was not let in lately, by number."""
+
+    @property
+    def timeline(self) -> str:
+        """See `Restored`; empty: it never was."""
+        return self._restored.timeline if self._restored is not None else ""
 
     @property
     def own(self) -> NodeRecord | None:
@@ -86,7 +108,8 @@ class Roster:
 
     def home(self) -> Home:
         """What the file should say."""
-        return Home(self.cluster, self.number, self._founder, list(self.records.values()))
+        known = list(self.records.values())
+        return Home(self.cluster, self.number, self._founder, known, self._restored)
 
     def take(self, records: Mapping[str, tuple[int, bytes]]) -> bool:
         """The metadata records as this store has applied them; whether anything is new. None at
@@ -106,7 +129,11 @@ class Roster:
         """Where each store is: as the register says, or else the operator."""
         if not self.records:
             return dict(self._given)
-        return {number: (each.facts.host, each.facts.port) for number, each in self.records.items()}
+        found = {n: (each.facts.host, each.facts.port) for n, each in self.records.items()}
+        for number, (was, now) in self._restored.elsewhere.items() if self._restored else ():
+            if found.get(number) == was:
+                found[number] = now
+        return found
 
     def admit(self, peer: Hello) -> str | None:
         """Why a store is not let in; None if it is."""
@@ -147,4 +174,15 @@ class Roster:
                 "so that it may have forgotten its votes: run `weir cluster join` on it to have it "
                 "taken in anew"
             )
-        return None
+        return self._of_another_time(peer)
+
+    def _of_another_time(self, peer: Hello) -> str | None:
+        restored = self._restored
+        if restored is None or peer.store not in restored.stores:
+            return None
+        if peer.timeline == restored.timeline:
+            return None
+        return (
+            f"store {peer.node} was not restored with this one: what it goes on with is of "
+            "another time. Restore all stores of a cut with one --timeline"
+        )

@@ -55,6 +55,8 @@ class Hello(msgspec.Struct, frozen=True):
     """The level up to which it understands the log's features; builds from before there were any do
     not say.
     """
+    timeline: str = ""
+    """Of a store that was restored from a backup: all that were restored together have the same."""
 
 
 class State(Enum):

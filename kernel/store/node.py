@@ -184,6 +184,7 @@ class Store:
 
     async def stop(self) -> None:
         """Write what is pending, then stop the threads."""
+        self.consensus.holding.stop()
         self.consensus.wall_clocks.stop()
         self.consensus.healing.stop()
         self.unreadable.stop()
@@ -471,7 +472,7 @@ class Store:
         """A Ready is on disk."""
         member = written.member
         for message in written.messages:
-            self._peers.send(member.group, message)
+            self.consensus.send(member.group, message)
         member.core.stable(written.number)
         self.consensus.take(member)
 
@@ -486,7 +487,7 @@ class Store:
             self._in_flight.append(written)
         else:
             for message in written.messages:
-                self._peers.send(member.group, message)
+                self.consensus.send(member.group, message)
             member.core.stable(written.number)
 
     def _wake_idle(self) -> None:

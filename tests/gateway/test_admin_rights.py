@@ -455,7 +455,13 @@ async def test_one_tenant_does_not_take_the_room_of_all(
 async def test_what_is_of_a_store_or_does_not_serve_yet_is_opened_by_the_token_alone(
     api: Api,
 ) -> None:
-    fakes: Any = {"token": Token(), "cluster_admin": Nothing(), "admission": Nothing()}
+    fakes: Any = {
+        "token": Token(),
+        "cluster_admin": Nothing(),
+        "admission": Nothing(),
+        "pinning": Pinning(Nothing(), Path(), Path(), 1),  # type: ignore[arg-type]
+        "clock": None,
+    }
     store = build_store_app(api.listener, StoreParts(health=api.health, **fakes))
     waiting = build_waiting_app(api.listener, fakes["token"], api.health)
     login = "Basic " + base64.b64encode(b"root:pass:word").decode()

@@ -11,7 +11,7 @@ from kernel.common.errors import Code, KernelError
 from kernel.log.journal import Journal, JournalPrefix
 from kernel.store.recovery.examination import examine
 from kernel.store.space import pin_keeper
-from kernel.store.space.pinning import BEGIN_SECONDS, DIRECTORY, Pin
+from kernel.store.space.pinning import BEGIN_SECONDS, DIRECTORY, READY_SECONDS, Pin
 from tests.kernel.ledger import Ledger
 from tests.kernel.sweep_run import Run
 from tests.kernel.test_crash_sweep import Cut, Sweep
@@ -162,6 +162,77 @@ async def test_a_pin_is_given_up_if_housekeeping_is_busy_or_there_are_no_links(
     world.disk.fail("link", OSError(errno.EPERM, "Operation not permitted"))
     with pytest.raises(KernelError) as unable:
         await pins.pin()
+    assert unable.value.code is Code.UNAVAILABLE
+    assert not world.fatal
+    await asyncio.sleep(3)
+    assert (await pins.pin()).files
+
+
+@simulated()
+async def test_housekeeping_rests_for_the_moment_of_a_cut_and_goes_on_without_it(
+    world: World,
+) -> None:
+    pins = world.opened.housekeeper.pins
+    with pytest.raises(KernelError):
+        pins.take(7)
+    await pins.prepare(7)
+    for other in (pins.prepare(8), pins.pin("one")):
+        with pytest.raises(KernelError) as refused:
+            await other
+        assert refused.value.code is Code.IN_USE
+    with pytest.raises(KernelError) as unknown:
+        pins.take(8)
+    assert unknown.value.code is Code.NOT_FOUND
+    before = world.opened.housekeeper.checkpoints
+    topic = await world.peer().topic("work")
+    await world.peer().publish(topic, b"something to check in")
+    world.opened.housekeeper.hasten()
+    await asyncio.sleep(READY_SECONDS / 2)
+    assert world.opened.housekeeper.checkpoints == before
+    await asyncio.sleep(READY_SECONDS)
+    assert world.opened.housekeeper.checkpoints > before
+    with pytest.raises(KernelError):
+        pins.take(7)
+    assert not world.disk.names(DIRECTORY)
+
+    await pins.prepare(9)
+    pins.take(9)
+    with pytest.raises(KernelError):
+        pins.take(9)
+    pin = await pins.keep(9)
+    assert (pin.cut, (await pins.keep(9)).number) == (9, pin.number)
+    with pytest.raises(KernelError):
+        await pins.keep(7)
+    pins.drop_cut(7)
+    assert pins.held is pin
+    pins.drop_cut(9)
+    await asyncio.sleep(1)
+    assert not world.disk.names(DIRECTORY)
+
+    await pins.prepare(10)
+    pins.drop_cut(10)
+    assert (await pins.pin("one")).cut == 0
+
+
+@simulated()
+async def test_a_cut_is_given_up_if_housekeeping_is_busy_or_there_are_no_links(
+    world: World,
+) -> None:
+    pins = world.opened.housekeeper.pins
+    topic = await world.peer().topic("work")
+    world.workers.delay_s[HOUSEKEEPING] = BEGIN_SECONDS + 1
+    await world.peer().publish(topic, b"something to check in")
+    world.opened.housekeeper.hasten()
+    with pytest.raises(KernelError) as late:
+        await pins.prepare(7)
+    assert late.value.code is Code.BUSY
+    world.workers.delay_s.clear()
+    await asyncio.sleep(10)
+    world.disk.fail("link", OSError(errno.EPERM, "Operation not permitted"))
+    await pins.prepare(8)
+    pins.take(8)
+    with pytest.raises(KernelError) as unable:
+        await pins.keep(8)
     assert unable.value.code is Code.UNAVAILABLE
     assert not world.fatal
     await asyncio.sleep(3)

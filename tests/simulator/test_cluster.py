@@ -103,19 +103,19 @@ class Publisher:
         await self.cluster.until(lambda: all(body in self.outcomes for body in bodies))
 
 
-async def bodies_at(node: Node) -> list[bytes]:
+async def bodies_at(node: Node, group: RaftGroup = GROUP) -> list[bytes]:
     """Bodies of the queue's messages, in order, as a node has them."""
     store = node.opened.store
-    queue = store.replica(GROUP).state.queues[QueueId(QUEUE)]
+    queue = store.replica(group).state.queues[QueueId(queue_id(TopicId(group << 32 | 1), 0))]
     found: list[bytes] = []
     at = queue.index.head
     while at < queue.index.tail:
         run = queue.index.find(at)
-        if store.is_given_up(GROUP, run.index):
+        if store.is_given_up(group, run.index):
             at = run.end
             continue
-        if (body := store.entry(GROUP, run.index)) is None:
-            await store.fetched(GROUP, run.index)
+        if (body := store.entry(group, run.index)) is None:
+            await store.fetched(group, run.index)
             continue
         slot = entries.slot(body, run.slot + at - run.first)
         found.append(slot[-int.from_bytes(slot[4:8], "little") :])

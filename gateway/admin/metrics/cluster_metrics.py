@@ -96,7 +96,18 @@ class StoreCollector(Collector):
             ),
         ):
             yield CounterMetricFamily(name, text, value=value)
+        yield from self._cuts()
         yield from self._snapshots()
+
+    def _cuts(self) -> Iterator[Metric]:
+        """Of cuts of the cluster, for its backups."""
+        holding = self._store.consensus.holding
+        for name, text, value in (
+            ("holds", "Times at which nothing was applied, for a cut.", holding.holds),
+            ("holds_lapsed", "Those that nobody has ended in time: no cut.", holding.lapsed),
+            ("entries_kept", "Entries that waited meanwhile.", holding.kept),
+        ):
+            yield CounterMetricFamily(f"weir_cluster_cut_{name}", text, value=value)
 
     def _snapshots(self) -> Iterator[Metric]:
         """Of snapshots that other stores send: a replica that begins, or is too far behind."""

@@ -1,6 +1,7 @@
 """Files of a moment, pinned for a backup, over HTTP: `weir backup create` copies them.
 
     POST   /backups             GET, DELETE /backups/NUMBER
+    POST   /cluster/cuts        (`resources.cluster`): all stores of a cluster pin first
 
 What is pinned is on this machine's disk, in the data directory (`pinned/`): whoever copies it reads
 it there. A pin that nobody asks for goes after ten minutes; a full disk drops it before.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from kernel.common.ports import Clock
     from kernel.store.space.pin_keeper import PinKeeper
+    from kernel.store.space.pinning import Pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,12 @@ class Pinning:
     pins: PinKeeper
     data: Path
     key_file: Path
+    store: int = 0
+    """Its number in a cluster; 0: it belongs to none."""
+
+
+Cut = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+"""Of all stores of a cluster (`POST /cluster/cuts`)."""
 
 
 class PinMake(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +50,8 @@ class PinMake(Struct, frozen=True, forbid_unknown_fields=True):
     maker: Annotated[str, Meta(max_length=64)] = ""
     """A word of the directory that backups are made in, one at a time: an earlier pin of the same
     word is one that nobody lived to drop, and goes."""
+    cut: Cut | None = None
+    """At a store of a cluster: nothing is pinned anew, it is what was pinned of that cut."""
 
 
 class FilePinned(Struct, frozen=True):
@@ -68,6 +78,9 @@ class PinShown(Struct, frozen=True, kw_only=True):
     archive_bytes: int
     """Of the manifest of the metering's archive before that moment."""
     files: list[FilePinned]
+    cut: str = ""
+    node: int = 0
+    """Number of the store in its cluster; 0: it belongs to none."""
 
 
 class PinHeld(Struct, frozen=True):
@@ -81,6 +94,7 @@ class BackupRoutes:
         self._pins = pinning.pins
         self._data = pinning.data.resolve()
         self._key_file = pinning.key_file.resolve()
+        self._store = pinning.store
         self._clock = clock
 
     async def pin(self, request: Request) -> Response:
@@ -88,7 +102,7 @@ class BackupRoutes:
         asked = await read_body(request, PinMake)
         manifest = self._data / ARCHIVE_DIRECTORY / MANIFEST_NAME
         archive_bytes = manifest.stat().st_size if manifest.exists() else 0
-        pin = await self._pins.pin(asked.maker)
+        pin = await self._pinned(asked)
         prefix = pin.prefix
         shown = PinShown(
             number=pin.number,
@@ -102,8 +116,24 @@ class BackupRoutes:
             files=[
                 FilePinned(each.name, each.pinned, each.length, each.size) for each in pin.files
             ],
+            cut=f"{pin.cut:016x}" if pin.cut else "",
+            node=self._store,
         )
         return answer(shown, 201)
+
+    async def _pinned(self, asked: PinMake) -> Pin:
+        if asked.cut is not None:
+            if not self._store:
+                text = "this is `weir serve`, which belongs to no cluster: leave out the cut"
+                raise KernelError(Code.INVALID_ARGUMENT, text)
+            return await self._pins.keep(int(asked.cut, 16))
+        if self._store:
+            text = (
+                f"this is store {self._store} of a cluster: what it has alone is no backup. Run "
+                "`weir cluster cut` first, then `weir backup create DIR --cut CUT` at each store"
+            )
+            raise KernelError(Code.INVALID_ARGUMENT, text)
+        return await self._pins.pin(asked.maker)
 
     async def touch(self, request: Request) -> Response:
         """Say that a pin is still needed; 404 if it was dropped."""

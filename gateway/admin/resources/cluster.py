@@ -8,6 +8,7 @@ POST   /cluster/groups/GROUP/move            have its replica elsewhere: {"to", 
 DELETE /cluster/groups/GROUP/move            not any more, if it still can be left
 PUT    /cluster/replicas                     in how many stores each group is to be: {"replicas"}
 POST   /cluster/groups                       have so many data groups more: {"count"}
+POST   /cluster/cuts                         have all stores pinned at one moment: {"without"}
 POST   /cluster/rebalance                    spread the leaders evenly
 GET    /cluster/gateways                     every gateway, and whom it serves
 POST   /cluster/gateways/NAME/drain          have its clients go to others: {"undo": false}
@@ -31,6 +32,7 @@ from kernel.cluster.replica_count import REPLICAS_MAX
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.common.limits import ADDED_GROUPS_MAX
+from kernel.store.drivers.system import SystemRandom
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -97,6 +99,28 @@ class MoveUnderWay(Struct, frozen=True):
     group: int
     done: bool
     what: str
+
+
+class CutAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    without: list[Annotated[int, Meta(ge=1, le=NODE_MAX)]] = []
+    """Numbers of stores that are down, and left out."""
+
+
+class StoreCut(Struct, frozen=True):
+    """A store that has its files pinned. `address`: of the store, not of its admin side."""
+
+    number: int
+    address: str
+    host: str
+
+
+class CutMade(Struct, frozen=True):
+    """All of these stores at one moment: `weir backup create DIR --cut CUT` at each of them, within
+    ten minutes.
+    """
+
+    cut: str
+    stores: list[StoreCut]
 
 
 class DrainAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -228,6 +252,17 @@ class ClusterRoutes:
         """Have more data groups."""
         asked = await read_body(request, GroupsAsked)
         return answer(GroupsAdded(await self._cluster_admin.add_groups(asked.count)), 202)
+
+    async def cut(self, request: Request) -> Response:
+        """Pin what all stores have at one moment, for their backups."""
+        asked = await read_body(request, CutAsked)
+        number = SystemRandom().bits(64) or 1
+        records = await self._cluster_admin.cut(number, asked.without)
+        stores = [
+            StoreCut(each, f"{record.facts.host}:{record.facts.port}", record.facts.label)
+            for each, record in records.items()
+        ]
+        return answer(CutMade(f"{number:016x}", stores), 201)
 
     async def rebalance(self, request: Request) -> Response:
         """Spread the leaders evenly."""

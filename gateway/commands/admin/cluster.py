@@ -121,6 +121,24 @@ def _received(store: str, each: Facts) -> str:
     return f"store {store} from {each['sender']}: {part} ({figures})"
 
 
+@app.command("cut")
+@with_groups
+def cut(
+    without: Annotated[
+        list[int] | None,
+        typer.Option("--without", metavar="NUMBER", help="Leave out a store that is down."),
+    ] = None,
+    *,
+    server: ServerOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Pin what all stores have at one moment; `weir backup create --cut` then copies it at each."""
+    made = server.connect().post("/cluster/cuts", {"without": without or []})
+    rows = [(text(each["number"]), each["address"], each["host"]) for each in made["stores"]]
+    put(made, Table(("store", "address", "host"), rows), output)
+    say(f"within ten minutes, at each of them: weir backup create DIR --cut {made['cut']}")
+
+
 @app.command("join")
 @with_groups
 def join(

@@ -47,6 +47,10 @@ def create(
     rate: Annotated[
         int, typer.Option("--rate", metavar="MIB", help="MiB a second to copy, at most.", min=1)
     ] = RATE_MIB,
+    cut: Annotated[
+        str | None,
+        typer.Option("--cut", help="Of a store of a cluster: what `weir cluster cut` has pinned."),
+    ] = None,
     *,
     server: ServerOptions,
     output: FormatOption = Format.TABLE,
@@ -61,7 +65,7 @@ def create(
     repository = Repository(directory, lambda: waited.wait(pause_s))
     api, progress, began = server.connect(), Progress(), _now()
     pins = Pins(
-        lambda maker: api.post("/backups", {"maker": maker}),
+        lambda maker: api.post("/backups", {"maker": maker, "cut": cut}),
         lambda number: api.get(f"/backups/{number}"),
         lambda number: api.delete(f"/backups/{number}"),
     )
@@ -103,22 +107,28 @@ def list_backups(directory: Directory, output: FormatOption = Format.TABLE) -> N
 
 @app.command()
 def verify(
-    directory: Directory, backup: Number = None, output: FormatOption = Format.TABLE
+    directory: Directory,
+    others: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="DIRS", help="Those of other stores, of the same cut."),
+    ] = None,
+    backup: Number = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Check every byte of all backups, or of one, and whether a server can start from the last:
-    exit code 3 if something is wrong.
+    exit code 3 if something is wrong. With the directories of several stores of a cluster: also
+    whether the last ones belong together.
     """
-    from gateway.backups.repository import Repository
-    from gateway.backups.verifying import verify as look
+    from gateway.backups.verifying import verify_together
 
-    try:
-        backups = _backups(directory) if backup is None else [_named(directory, backup)]
-        with _told():
-            faults = look(Repository(directory), backups)
-    except CommandError as error:
-        if error.code is ExitCode.NOT_FOUND:
-            raise
-        faults, backups = [error.message], []
+    backups, faults = _verified(directory, backup)
+    lasts = backups[-1:]
+    for each in others or ():
+        found, more = _verified(each, backup)
+        faults += [f"{each}: {fault}" for fault in more]
+        lasts += found[-1:]
+    if others and not faults:
+        faults = verify_together(lasts)
     facts = {"backups": [each.number for each in backups], "faults": faults}
     if faults:
         put(facts, Table(("fault",), [(each,) for each in faults]), output)
@@ -129,6 +139,21 @@ def verify(
     say(f"{len(backups)} sound; the last, number {last.number}, shows {_time(last)}")
 
 
+def _verified(directory: Path, backup: int | None) -> tuple[list[Backup], list[str]]:
+    """Backups of a directory, and what is wrong with them. Raises CommandError: there is none."""
+    from gateway.backups.repository import Repository
+    from gateway.backups.verifying import verify as look
+
+    try:
+        backups = _backups(directory) if backup is None else [_named(directory, backup)]
+        with _told():
+            return backups, look(Repository(directory), backups)
+    except CommandError as error:
+        if error.code is ExitCode.NOT_FOUND:
+            raise
+        return [], [error.message]
+
+
 @app.command()
 def restore(
     directory: Directory,
@@ -136,16 +161,39 @@ def restore(
         Path, typer.Option("--data", metavar="DIR", help="The new data directory: none, or empty.")
     ],
     backup: Number = None,
+    timeline: Annotated[
+        str | None,
+        typer.Option(
+            "--timeline",
+            metavar="WORD",
+            help="Of a store of a cluster: the word that restoring the first one has printed.",
+        ),
+    ] = None,
+    elsewhere: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at",
+            metavar="NUMBER@HOST:PORT",
+            help="Where a store of the cluster is now, unless it is where it was. Repeatable.",
+        ),
+    ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Make a data directory of a backup; every byte is checked on the way."""
+    from msgspec import UNSET
+
     from gateway.backups.repository import Repository
     from gateway.backups.restoring import restore as bring_back
 
     chosen = _backups(directory)[-1] if backup is None else _named(directory, backup)
+    of_cluster = chosen.cut is not UNSET
+    if not of_cluster and (timeline or elsewhere):
+        raise CommandError("--timeline and --at are for backups of a cluster's stores")
+    word = timeline or _new_word()
+    where = dict(map(_address, elsewhere or ()))
     began = _now()
     with _told():
-        bring_back(Repository(directory), chosen, data, _new_word())
+        bring_back(Repository(directory), chosen, data, word, where)
     facts = {
         "number": chosen.number,
         "taken": _time(chosen),
@@ -153,8 +201,22 @@ def restore(
         "bytes": chosen.bytes,
         "milliseconds": _now() - began,
     }
+    if of_cluster:
+        facts["timeline"] = word
     put(facts, Table(tuple(facts), [tuple(map(str, facts.values()))]), output)
-    say(f"serve it with `weir serve --data {data}`; what came after {_time(chosen)} is not in it")
+    if of_cluster:
+        say(f"restore the other stores of the cut with --timeline {word}, then start all of them")
+    else:
+        say(f"serve it with `weir serve --data {data}`; what came after {_time(chosen)} is lost")
+
+
+def _address(spelled: str) -> tuple[int, tuple[str, int]]:
+    """A number and an address. Raises CommandError."""
+    number, _, address = spelled.partition("@")
+    host, _, port = address.rpartition(":")
+    if not (number.isdigit() and host and port.isdigit()):
+        raise CommandError(f"{spelled!r} is not NUMBER@HOST:PORT")
+    return int(number), (host.strip("[]"), int(port))
 
 
 def _backups(directory: Path) -> list[Backup]:

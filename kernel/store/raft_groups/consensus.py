@@ -35,6 +35,7 @@ from ...raft.messages import (
     NORMAL,
     SNAPSHOT,
     TIMEOUT_NOW,
+    Entry,
     HardState,
     Membership,
     RaftMessage,
@@ -52,6 +53,7 @@ from ..snapshots.transfer import PATIENCE_MS, Received, SnapshotReceiver
 from .awaited import Awaited
 from .group_log import RECENT_BYTES_MAX, GroupLog
 from .healing import Healing
+from .holding import Holding
 from .leaving import LeaveGroup
 from .member import Member
 from .peers import Peers
@@ -172,6 +174,9 @@ class Consensus:
         """Has a checkpoint made before it is due. Set by housekeeping."""
         self.membership_watchers: list[Callable[[], None]] = []
         """Each is called when `holds` of a group may be another."""
+        self.holding = Holding(host.call_later, self._apply_kept)
+        """For the cut of a cluster."""
+        self.holding.released = host.write_soon
         self.quiescence = Quiescence(node, peers, self._stirred)
         self.members: dict[RaftGroup, Member] = {}
         for group, state in origin.states.items():
@@ -253,6 +258,8 @@ class Consensus:
             return
         if group in self._sealed:
             return
+        if self.holding.is_held and message.sender not in self.holding.stores:
+            return
         if group in self.healing.silent:
             self.healing.heard(group, message)
             return
@@ -273,6 +280,11 @@ class Consensus:
             self._look_at_lease(member)
         self.quiescence.note(member, message)
         self._host.write_soon()
+
+    def send(self, group: RaftGroup, message: RaftMessage) -> None:
+        """A message to another member; while a cut is made, to those who hold as well."""
+        if not self.holding.is_held or message.to in self.holding.stores:
+            self._peers.send(group, message)
 
     def _may_step(self, member: Member, message: RaftMessage, receiver: SnapshotReceiver) -> bool:
         """Whether a message is for the core: not if a snapshot has to be fetched first, or is on
@@ -342,7 +354,7 @@ class Consensus:
         self.healing.installed(group)
         answer = RaftMessage(APPEND_ANSWER, self.node, received.sender, member.core.term)
         answer.index = snapshot.index
-        self._peers.send(group, answer)
+        self.send(group, answer)
         self.take(member)
         self._host.write_soon()
 
@@ -497,20 +509,23 @@ class Consensus:
             if ready.entries:
                 member.log.appended(ready.entries)
         for message in ready.messages_now:
-            self._peers.send(member.group, message)
+            self.send(member.group, message)
         if ready.number:
             self._host.await_disk(member, ready)
         for read in ready.read_states:
             self.awaited.answered(read.context, read.index)
         if ready.committed:
-            self._apply(member, ready)
+            if self.holding.is_held:
+                self.holding.keep(member, ready.committed)
+            else:
+                self._apply(member, ready.committed)
         for wanted in ready.reads_wanted:
             loaded = partial(self._loaded, member, member.core, wanted)
             self._host.fetch(member.group, wanted.low, loaded, log=True)
 
-    def _apply(self, member: Member, ready: Ready) -> None:
+    def _apply(self, member: Member, committed: Sequence[Entry]) -> None:
         members = member.state.membership
-        for entry in ready.committed:
+        for entry in committed:
             try:
                 member.apply(entry)
             except NotUnderstood as error:
@@ -519,8 +534,8 @@ class Consensus:
                 return
             if entry.kind == NORMAL and not entries.has_slots(entry.body):
                 self._journal.forget(member.group, entry.index)
-        member.core.applied(ready.committed[-1].index)
-        self.entries_applied += len(ready.committed)
+        member.core.applied(committed[-1].index)
+        self.entries_applied += len(committed)
         self._applied[member] = None
         if member.state.feature_level > self._journal.feature_level:
             # `ckpt` is what a build that does not understand it looks at first.
@@ -534,6 +549,11 @@ class Consensus:
             self._journal.append_hard_state(member.group, *hard)
             self.members_changed()
             self.snapshot_wanted()
+
+    def _apply_kept(self, member: Member, committed: Sequence[Entry]) -> None:
+        self._apply(member, committed)
+        if member.core.has_ready():
+            self.take(member)
 
     def dispatch(self) -> None:
         """Hand out what was applied in this turn."""

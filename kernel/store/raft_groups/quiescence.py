@@ -10,7 +10,8 @@ stands for the heartbeats of all of them. A leader that misses a node's beats, a
 misses its leader's, wakes the groups concerned with the silence counted, so that an election comes
 no later than otherwise. A follower that is woken by anybody else tells its leader, which may be
 quiescent: nobody campaigns against a leader that lives. None of this bears on safety: a quiescent
-group is one whose members hear nothing for a while, which Raft allows at any time.
+group is one whose members hear nothing for a while, which Raft allows at any time. Its messages go
+to stores that a cut leaves out as well (`holding`): they name no entry and commit nothing.
 """
 
 from __future__ import annotations

@@ -245,6 +245,8 @@ class Housekeeper:
             return
         if now < self._paused_until and not self._stopping:
             return
+        if not self._stopping and self.pins.waits_for_cut():
+            return
         if (pinning := self.pins.next_job()) is not None:
             # Nothing is removed while it runs: only one job does.
             self._run(pinning.run, pinning.done, pinning.failed, may_fail=True)

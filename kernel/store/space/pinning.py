@@ -28,6 +28,13 @@ BEGIN_SECONDS = 2.0
 """A pin that could not begin so long is given up: housekeeping is busy, and what is pinned later is
 not of the moment asked for."""
 
+READY_SECONDS = 5.0
+"""Housekeeping waits so long for the moment of a cluster's cut, at most: all stores have to be
+ready first (BEGIN_SECONDS), then they hold (`raft_groups.holding`, half a second)."""
+
+UNUSED_SECONDS = 60.0
+"""What a cut has pinned, and nobody has asked for as long, makes room for the next cut."""
+
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
@@ -51,14 +58,18 @@ class Pin:
     """Of this process, rising."""
     prefix: JournalPrefix
     files: tuple[PinnedFile, ...]
+    cut: int = 0
+    """Of the cluster, that it belongs to; 0: none."""
 
 
-def files_of(prefix: JournalPrefix) -> tuple[PinnedFile, ...]:
-    """What a backup of a moment consists of; `store.meta` last: it makes a store of the rest."""
+def files_of(prefix: JournalPrefix, beside: tuple[str, ...] = ()) -> tuple[PinnedFile, ...]:
+    """What a backup of a moment consists of; `store.meta` last: it makes a store of the rest.
+    `beside`: files of the data directory that are replaced as a whole, if ever.
+    """
     snapshots = sorted(each.snapshot for each in prefix.checkpoint.groups.values() if each.snapshot)
     names = [
         *((segment_name(number), length, size) for number, length, size in prefix.segments),
-        *((name, -1, -1) for name in snapshots),
+        *((name, -1, -1) for name in (*snapshots, *beside)),
         (CHECKPOINT_NAME, -1, -1),
         (META_NAME, -1, -1),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from kernel.raft.members.configuration import (
 )
 from kernel.raft.messages import LEADER
 from kernel.store.raft_groups.healing import may_vote
+from kernel.store.raft_groups.holding import HOLD_MS
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.world import WRITER
 
@@ -149,6 +151,20 @@ class Faults:
         machine = self._some()
         if machine is not None:
             machine.power_off_in_write(self._chance.randint(1, 12), self._chance.getrandbits(30))
+
+    def _hold(self) -> None:
+        """Some stores hold what they commit, as for a backup's cut (`holding`), and let go in their
+        time, or later than each of them does by itself.
+        """
+        running = [each for each in self._run.machines.values() if each.runs]
+        some = self._chance.sample(running, self._chance.randint(0, len(running)))
+        numbers = [each.number for each in some]
+        for machine in some:
+            holding = machine.opened.store.consensus.holding
+            if not holding.is_held:
+                cut = self._chance.getrandbits(64)
+                holding.hold(cut, numbers)
+                self._later(partial(holding.release, cut), 2 * HOLD_MS / 1_000)
 
     def _sync_error(self) -> None:
         machine = self._some()

@@ -17,6 +17,9 @@ ALONE_EACH = 10
 PLACED_SHARE = 0.4
 """Of the runs that begin with all features on: a replica that is given up takes one of them."""
 
+HOLD_SHARE = 0.3
+"""Of all runs: stores hold what they commit, as for a backup."""
+
 FAULTS_ALONE = frozenset({"kill", "power", "power_in_write", "sync_error", "no_space", "stall"})
 """What else may happen to one: the others are of a network, and of clocks that a majority knows to
 be wrong.
@@ -55,6 +58,16 @@ class Levels:
 
 def levels_of(seed: int) -> Levels:
     """The levels of a seed."""
+    levels = _levels_of(seed)
+    apart = random.Random(seed + 8)  # so that other runs stay as they are
+    if apart.random() < HOLD_SHARE:
+        faults = {**levels.faults, "hold": apart.uniform(0.5, 3)}
+        share = max(0.02, levels.fault_share)
+        return replace(levels, faults=faults, fault_share=share)
+    return levels
+
+
+def _levels_of(seed: int) -> Levels:
     chance = random.Random(seed)
     faults = {name: chance.uniform(0.2, 3) for name in FAULTS if chance.random() < 0.55}
     levels = Levels(
