@@ -212,6 +212,15 @@ API: Final[Sequence[Operation]] = (
         topics.ResizeRequest,
     ),
     Operation(
+        "PUT",
+        "/topics/{topic}/size",
+        TENANT,
+        topics.TopicRoutes.set_size,
+        shapes.TopicDetails,
+        topics.SizeRequest,
+    ),
+    Operation("DELETE", "/topics/{topic}/size", TENANT, topics.TopicRoutes.remove_size),
+    Operation(
         "POST",
         "/topics/{topic}/purge",
         TENANT,

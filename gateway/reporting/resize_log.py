@@ -7,6 +7,9 @@ home, whoever asked for it.
     sealed queues gone    tenant, topic; the numbers of those that everybody was done with (`gone`),
                           and how many sealed ones it has still (`sealed`)
 
+    topic sized           tenant, topic; of one whose size is automatic: `what` was decided (grow,
+                          shrink) and done, or is said (at its largest, hot key, failed), and `why`
+
 There are LINES_MAX lines a minute, since who may resize may do it again and again; the next one
 says how many were left out (`unlogged`). Who asked is said by `administered`, and in the audit.
 """
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from kernel.api.model import QueueRef, TopicInfo
     from kernel.common.ports import Clock
+    from kernel.definitions.automatic_size import What
 
 LINES_MAX = 100
 """A minute: a hundred topics that grow at once."""
@@ -62,6 +66,18 @@ class ResizeLog:
                 gone=_numbers(gone),
                 sealed=len(_sealed(after)),
                 unlogged=unlogged,
+            )
+
+    def sized(self, topic: TopicInfo, what: What | None, why: str) -> None:
+        """Something was decided, or is to be said, of a topic of automatic size."""
+        if self._budget.allows((topic.id, topic.version, what)):
+            self._log.info(
+                "topic sized",
+                tenant=topic.tenant,
+                topic=topic.name,
+                what="failed" if what is None else what.value,
+                why=why,
+                unlogged=self._budget.unlogged(),
             )
 
 

@@ -88,7 +88,9 @@ class Node(ServingNode):
         local.client.tree.judge_wills(wills.may_publish)
         alarms = self._make_alarms(self._checks)
         local.store.unreadable.losses.watchers.append(alarms.given_up)
-        local.client.administrator.queues_changed = ResizeLog(_log, self._clock).queues_changed
+        resizes = ResizeLog(_log, self._clock)
+        local.client.administrator.queues_changed = resizes.queues_changed
+        local.client.sizing.tell = resizes.sized
         await local.start()
         front = Front(
             self._settings,

@@ -197,7 +197,9 @@ class StoreNode(ServingNode):
         self._managing = tasks.create_task(manager.run())
 
     def _begin_logging(self, local: LocalStore) -> None:
-        local.client.administrator.queues_changed = ResizeLog(_log, self._clock).queues_changed
+        resizes = ResizeLog(_log, self._clock)
+        local.client.administrator.queues_changed = resizes.queues_changed
+        local.client.sizing.tell = resizes.sized
         consensus = local.store.consensus
         lines, tell = LeaderLog(_log, local.store, self._clock), consensus.leaders_changed
 

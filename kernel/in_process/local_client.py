@@ -9,7 +9,7 @@ on entries that are fdatasynced; transient topics answer from memory, in a later
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import cast
 
 from ..api.changes import name_of
@@ -58,6 +58,8 @@ from ..common.ports import Clock, Random
 from ..definitions.administration import Administrator
 from ..definitions.clearing import Touched
 from ..definitions.definer import Asked
+from ..definitions.sizing import Sizing, used_in
+from ..definitions.topic_sizes import PREFIX
 from ..leader_tasks.leader_tasks import LeaderTasks
 from ..leader_tasks.mover import Mover
 from ..leader_tasks.predecessors import Predecessors
@@ -65,7 +67,7 @@ from ..leader_tasks.retiring import Retiring
 from ..quotas.accounts import Quotas
 from ..quotas.limits import LimitSet
 from ..requests.leader import NO_IDENTITY, Done, Holder, Identity, Leader
-from ..requests.peer_stores import Gone, PeerStores
+from ..requests.peer_stores import Gone, PeerStores, Used
 from ..requests.proposer import propose_to
 from ..requests.request_pipeline import AGAIN, Attempt, Send
 from ..requests.session import LocalSession
@@ -132,6 +134,14 @@ class LocalClient(BaseClient):
             self.administrator.go_on_resizing,
             self._in_background,
         )
+        self.sizing = Sizing(
+            store,
+            self.topology.topics.get,
+            self._used,
+            self.administer,
+            clock.monotonic_ms,
+            self._in_background,
+        )
         self.unused_groups = self.leader_tasks.unused_groups
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -170,6 +180,9 @@ class LocalClient(BaseClient):
         """
         await self._store.start(self, clean=clean)
         await self.leader_tasks.start()
+        for key, record in self.records(PREFIX).items():
+            self.sizing.record_changed(key, record)
+        self.watch_records(self.sizing.record_changed)
         for replica in self._store.replicas():
             self.dead_letters.outbox_grew(replica)
         self._each_second()
@@ -250,12 +263,19 @@ class LocalClient(BaseClient):
         self.leader_tasks.each_second()
         self._predecessors.look()
         self._retiring.look(now)
+        self.sizing.look()
         self.publisher.fail_overdue_batches(now)
         self.remote_memory.each_second()
         self.tree.each_second()
         self.half_keeper.ask()
         self.unused_groups.look(now)
         self._second_timer = self._loop.call_later(1, self._each_second)
+
+    async def _used(self, group: RaftGroup, topics: Collection[TopicId]) -> Used:
+        """What a group has stored of topics so far, by its leader."""
+        if self._peer_stores is None or self._store.serving(group) is not None:
+            return used_in(self._store.replica(group).state, topics)
+        return await self._peer_stores.used(group, topics)
 
     def _has_settled(self, holder: Holder) -> None:
         """Its dispatcher knows."""

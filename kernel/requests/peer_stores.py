@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from ..api.changes import Administration
 from ..common.ids import QueueId, RaftGroup, TopicId
@@ -17,6 +17,17 @@ from .leader import Done, Identity, Leader
 from .request_pipeline import Attempt
 
 Kind = Literal["topic", "router"]
+
+
+class TopicUse(NamedTuple):
+    """What was stored of a topic in one Raft group, since it has been there."""
+
+    bytes: int
+    tails: Mapping[int, int]
+    """By number of a queue: the offset that comes next."""
+
+
+Used = Mapping[TopicId, TopicUse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,9 @@ class PeerStores(Protocol):
         """Have the routes to something that is gone removed from the routers of a group. Returns
         where look-ups show it: indexes by group.
         """
+
+    async def used(self, group: RaftGroup, topics: Collection[TopicId]) -> Used:
+        """What a group has stored of topics so far; of what is not there nothing."""
 
     async def idle_ms(self, group: RaftGroup, topic: TopicId) -> int:
         """How long nobody has used the queues that a topic has in a group."""

@@ -80,6 +80,31 @@ def test_a_size_says_how_many_queues_there_are(node: Process, weir: Weir) -> Non
         assert node.api("POST", "/topics/s-sized/resize", body).status == 400, body
 
 
+def test_a_size_from_one_to_another_is_set_shown_and_taken_away(node: Process, weir: Weir) -> None:
+    weir("queue", "create", "s-auto")
+    size = ("topic", "size", "s-auto")
+    refused = weir(*size, "--min", "small", "--max", "large")
+    assert "in the order of its one queue" in refused.err
+    assert node.api("GET", "/topics/s-auto").json["size"] is None
+    found = weir(*size, "--min", "messages=4000", "--max", "messages=90000", "--by-key")
+    assert found.code == 0, found.err
+    shown = node.api("GET", "/topics/s-auto").json
+    assert sum(not each["sealed"] for each in shown["queues"]) == 2
+    assert shown["size"] == {
+        "min": {"messages": 4000.0, "bytes": 0.0},
+        "max": {"messages": 90000.0, "bytes": 0.0},
+        "by_key": True,
+        "spread": False,
+    }
+    for least, most in (("small", "huge"), ("large", "small"), ("messages=1", "bytes=1e6")):
+        assert weir(*size, "--min", least, "--max", most, "--by-key").code == 2
+    for given in ((), ("--min", "small"), ("--off", "--max", "small", "--min", "small")):
+        assert weir(*size, *given).code == 2
+    assert weir(*size, "--off").code == 0
+    assert node.api("GET", "/topics/s-auto").json["size"] is None
+    assert weir(*size, "--off").code != 0
+
+
 def test_amqp_clients_lose_nothing_and_hear_of_nothing(node: Process, weir: Weir) -> None:
     weir("queue", "create", "s-amqp")
     sent, got, over = [0], set[bytes](), threading.Event()

@@ -143,6 +143,22 @@ class OptionsShown(Struct, frozen=True, kw_only=True):
     half: HalfOptions
 
 
+class Figures(Struct, frozen=True):
+    """Messages and bytes a second; 0: that figure bounds nothing."""
+
+    messages: float
+    bytes: float
+
+
+class SizeShown(Struct, frozen=True):
+    """Between which sizes a topic grows and shrinks by itself."""
+
+    min: Figures
+    max: Figures
+    by_key: bool
+    spread: bool
+
+
 class TopicDetails(Struct, frozen=True, kw_only=True):
     """A topic by itself."""
 
@@ -153,6 +169,8 @@ class TopicDetails(Struct, frozen=True, kw_only=True):
     options: OptionsShown
     declared_by: list[str]
     queues: list[QueueShown]
+    size: SizeShown | None
+    """None: it keeps the queues that it has."""
     groups: list[GroupShown]
     unspelled_by: list[str]
     """Protocols served here whose clients cannot name it."""

@@ -3,6 +3,7 @@
 GET    /topics?prefix=&search=&type=&sort=&after=&limit=     POST   /topics
 GET    /topics/TOPIC                           PATCH  /topics/TOPIC
 DELETE /topics/TOPIC?if_unused=&if_empty=      POST   /topics/TOPIC/purge, /topics/TOPIC/resize
+PUT, DELETE /topics/TOPIC/size                 it grows and shrinks by itself
 GET    /groups?topic=&after=&limit=            POST   /topics/TOPIC/groups
 GET, PATCH, DELETE /topics/TOPIC/groups/GROUP
 
@@ -19,10 +20,18 @@ from gateway.admin.http.requests import answer, flag, nothing, page_of, path_nam
 from gateway.admin.resources import topic_shapes as shapes
 from gateway.admin.resources.tenants import of_tenant
 from gateway.admin.resources.topic_listing import TopicListing, Wanted
-from kernel.api.client import DeleteGroup, DeleteTopic, PurgeTopic, PutTopic, ResizeTopic
+from kernel.api.client import (
+    DeleteGroup,
+    DeleteTopic,
+    PurgeTopic,
+    PutRecord,
+    PutTopic,
+    ResizeTopic,
+)
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 from kernel.common.errors import Code, KernelError
 from kernel.definitions.sizes import Size, queues_for, size_of_class
+from kernel.definitions.topic_sizes import PREFIX, SIZES_MAX, TopicSize, encode, key_of, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,6 +93,17 @@ class ResizeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     by_key: bool = False
     spread: bool = False
     size: str | SizeFields | UnsetType = UNSET
+
+
+class SizeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From which size to which the topic is to be: as many queues as its use takes, by itself. Both
+    with the same figures, or names of classes. `by_key`, `spread`: of each resize, as above.
+    """
+
+    min: str | SizeFields
+    max: str | SizeFields
+    by_key: bool = False
+    spread: bool = False
 
 
 class TopicRoutes:
@@ -174,6 +194,38 @@ class TopicRoutes:
         resized = await self._client.administer(change)
         assert isinstance(resized, TopicInfo)
         return answer(await self._details(resized))
+
+    async def set_size(self, request: Request) -> Response:
+        """Have a topic grow and shrink by itself, from one size to another."""
+        asked = await read_body(request, SizeRequest)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
+        least, most = _size_of(asked.min), _size_of(asked.max)
+        bounds = least.messages, least.bytes, most.messages, most.bytes
+        size = TopicSize(topic.id, *bounds, by_key=asked.by_key, spread=asked.spread)
+        size.check()
+        key = key_of(topic.tenant, topic.name)
+        records = self._client.records(PREFIX)
+        if key not in records and len(records) >= SIZES_MAX:
+            message = f"{SIZES_MAX} topics have an automatic size already"
+            raise KernelError(Code.LIMIT_EXCEEDED, message)
+        # First, so that a topic that cannot be resized is refused, and says why.
+        queues = size.clamp(len(topic.writable))
+        change = ResizeTopic(topic.tenant, topic.name, queues, size.by_key, size.spread)
+        resized = await self._client.administer(change)
+        assert isinstance(resized, TopicInfo)
+        version = records[key][0] if key in records else 0
+        await self._client.administer(PutRecord(key, encode(size), version))
+        return answer(await self._details(resized))
+
+    async def remove_size(self, request: Request) -> Response:
+        """Have a topic keep the queues it has."""
+        topic = await find_topic(self._client, self._tenants.of(request), request)
+        key = key_of(topic.tenant, topic.name)
+        record = self._client.records(key).get(key)
+        if size_of(topic, record) is None or record is None:
+            raise KernelError(Code.NOT_FOUND, f"topic {topic.name} has no automatic size")
+        await self._client.administer(PutRecord(key, None, record[0]))
+        return nothing()
 
     async def purge_topic(self, request: Request) -> Response:
         """Drop what a group has not consumed; says how many messages."""
@@ -298,8 +350,21 @@ class TopicRoutes:
             options=shapes.options_shown(topic.options),
             declared_by=sorted(topic.options.declarations),
             queues=queues,
+            size=self._size(topic),
             groups=await self._groups(topic),
             unspelled_by=[each.name for each in self._adapters if not each.spells(topic.name)],
+        )
+
+    def _size(self, topic: TopicInfo) -> shapes.SizeShown | None:
+        key = key_of(topic.tenant, topic.name)
+        size = size_of(topic, self._client.records(key).get(key))
+        if size is None:
+            return None
+        return shapes.SizeShown(
+            min=shapes.Figures(size.messages_min, size.bytes_min),
+            max=shapes.Figures(size.messages_max, size.bytes_max),
+            by_key=size.by_key,
+            spread=size.spread,
         )
 
     async def _groups(self, topic: TopicInfo) -> list[shapes.GroupShown]:
@@ -351,6 +416,12 @@ def _queues_of(asked: ResizeRequest) -> int:
         raise KernelError(Code.INVALID_ARGUMENT, "either queues or a size")
     if isinstance(asked.queues, int):
         return asked.queues
-    if isinstance(asked.size, SizeFields):
-        return queues_for(Size(asked.size.messages, asked.size.bytes))
-    return queues_for(size_of_class(str(asked.size)))
+    assert not isinstance(asked.size, UnsetType)
+    return queues_for(_size_of(asked.size))
+
+
+def _size_of(asked: str | SizeFields) -> Size:
+    """Figures, or those of a class. Raises KernelError INVALID_ARGUMENT: there is no such class."""
+    if isinstance(asked, SizeFields):
+        return Size(asked.messages, asked.bytes)
+    return size_of_class(asked)

@@ -294,6 +294,36 @@ def resize_topic(
     _show(server.connect().post(path_of("topics", name) + "/resize", body), output, RESIZED)
 
 
+@with_groups
+def size_topic(
+    name: Name,
+    least: Annotated[
+        str | None, typer.Option("--min", help="The smallest size: as --size of `resize`.")
+    ] = None,
+    most: Annotated[str | None, typer.Option("--max", help="The largest one.")] = None,
+    by_key: Annotated[
+        bool, typer.Option("--by-key", help="Its messages need no order but that of their keys.")
+    ] = False,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Have its queues in all Raft groups, evenly.")
+    ] = False,
+    off: Annotated[bool, typer.Option("--off", help="Have it keep the queues it has.")] = False,
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.SUMMARY,
+) -> None:
+    """Have it grow and shrink by itself as it is used, from one size to another."""
+    if off != (least is None and most is None) or (least is None) != (most is None):
+        raise CommandError("say --min and --max, or --off", ExitCode.USAGE)
+    api, path = server.connect(), path_of("topics", name) + "/size"
+    if least is None or most is None:
+        api.delete(path)
+        _show(api.get(path_of("topics", name)), output, RESIZED)
+        return
+    sizes = {key: _size(s) if "=" in s else s for key, s in (("min", least), ("max", most))}
+    _show(api.put(path, {**sizes, "by_key": by_key, "spread": spread}), output, RESIZED)
+
+
 def _size(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for each in text.split(","):
@@ -313,6 +343,7 @@ _SHARED: dict[str, Callable[..., None]] = {
     "rm": remove_topic,
     "purge": purge_topic,
     "resize": resize_topic,
+    "size": size_topic,
 }
 for _verb, _function in _SHARED.items():
     topics.command(_verb)(_function)

@@ -14,6 +14,7 @@ from heapq import nsmallest
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup, TopicId, home_of
 from ...definitions.clearing import REACHED_SECONDS
+from ...definitions.sizing import used_in
 from ...in_process.opening import LocalStore
 from ...requests.peer_stores import Gone, MoveStep
 from ...rpc.channel import Channel, Reply
@@ -102,6 +103,10 @@ class PeerStoresService:
         if isinstance(question, peer_stores_wire.StoredSums):
             tallies = self._store.replica(group).state.stored.by_tenant
             return [(tenant, max(each[0], 0), max(each[1], 0)) for tenant, each in tallies.items()]
+        if isinstance(question, peer_stores_wire.UsedOf):
+            asked = map(TopicId, question.topics)
+            found = used_in(self._store.replica(group).state, asked)
+            return [(ident, *use) for ident, use in found.items()]
         if isinstance(question, peer_stores_wire.Clear):
             return await self._clear(group, question)
         if isinstance(question, peer_stores_wire.Idle):

@@ -6,6 +6,7 @@ IDLE     how long has nobody used a topic?        answer: ms
 MOVE     move some messages of a queue            answer: (moved, left, failure)
 PARTS    what is there of topics of other homes?  answer: a page, by id; an empty one ends them
 STORED   how much do its queues hold?             answer: (tenant, messages, bytes) of each
+USED     what was stored of topics so far?        answer: (topic, bytes, next offset by queue)
 
 All but MOVE may be asked again: they do no harm twice.
 """
@@ -18,9 +19,10 @@ import msgspec
 from msgspec import Meta
 
 from ...common.limits import DATA_GROUPS_MAX, GROUP_NAME_BYTES_MAX
+from ...definitions.topic_sizes import SIZES_MAX
 from ..leader_calls.call_numbers import PEER_STORES, U16, U32, U64, Name
 
-DEFINED, CLEAR, IDLE, MOVE, PARTS, STORED = PEER_STORES[0:6]
+DEFINED, CLEAR, IDLE, MOVE, PARTS, STORED, USED = PEER_STORES[0:7]
 
 PAGE_NAMES = 1_000
 """A page of PARTS ends with the topic that makes it so many names of topics and consumer groups:
@@ -78,7 +80,14 @@ class StoredSums(msgspec.Struct, frozen=True, array_like=True):
     group: U16
 
 
-Question = Defined | Clear | Idle | LeaderMove | Parts | StoredSums
+class UsedOf(msgspec.Struct, frozen=True, array_like=True):
+    """A USED asks what a group has stored of topics so far."""
+
+    group: U16
+    topics: Annotated[list[U64], Meta(max_length=SIZES_MAX)]
+
+
+Question = Defined | Clear | Idle | LeaderMove | Parts | StoredSums | UsedOf
 
 questions: dict[int, msgspec.msgpack.Decoder[Question]] = {
     DEFINED: msgspec.msgpack.Decoder(Defined),
@@ -87,11 +96,13 @@ questions: dict[int, msgspec.msgpack.Decoder[Question]] = {
     MOVE: msgspec.msgpack.Decoder(LeaderMove),
     PARTS: msgspec.msgpack.Decoder(Parts),
     STORED: msgspec.msgpack.Decoder(StoredSums),
+    USED: msgspec.msgpack.Decoder(UsedOf),
 }
 cleared = msgspec.msgpack.Decoder(dict[U16, U64])
 number = msgspec.msgpack.Decoder(U64)
 parts = msgspec.msgpack.Decoder(list[tuple[U64, Name, Name, list[str]]])
 stored = msgspec.msgpack.Decoder(list[tuple[Name, U64, U64]])
+used = msgspec.msgpack.Decoder(list[tuple[U64, U64, dict[U32, U64]]])
 moved = msgspec.msgpack.Decoder(tuple[U32, U64, str | None])
 _encoder = msgspec.msgpack.Encoder()
 

@@ -21,7 +21,7 @@ from ...common.ids import RaftGroup, TopicId
 from ...common.ports import Clock, Random
 from ...in_process.opening import LocalStore
 from ...requests.leader import Identity, Leader
-from ...requests.peer_stores import Gone, Moved, MoveStep, TopicPart
+from ...requests.peer_stores import Gone, Moved, MoveStep, TopicPart, TopicUse, Used
 from ...requests.request_pipeline import RequestPipeline
 from ...store.leading.stored_room import Sums
 from ..definitions.administering import Administering
@@ -137,6 +137,12 @@ class RemotePeerStores:
         question = peer_stores_wire.StoredSums(group)
         found = await self._ask(peer_stores_wire.STORED, question, peer_stores_wire.stored)
         return {tenant: (messages, size) for tenant, messages, size in found}
+
+    async def used(self, group: RaftGroup, topics: Collection[TopicId]) -> Used:
+        """What a group has stored of topics so far."""
+        question = peer_stores_wire.UsedOf(group, list(topics))
+        found = await self._ask(peer_stores_wire.USED, question, peer_stores_wire.used)
+        return {TopicId(ident): TopicUse(size, tails) for ident, size, tails in found}
 
     async def clear(self, group: RaftGroup, gone: Gone) -> Mapping[RaftGroup, int]:
         """Have the routes to something that is gone removed from the routers of a group."""

@@ -32,7 +32,7 @@ from kernel.api.model import (
 )
 from kernel.broker.log_commands import commands
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import METADATA_GROUP, RaftGroup, home_of
+from kernel.common.ids import METADATA_GROUP, RaftGroup, TopicId, home_of
 from kernel.remote.client import ClusterClient
 from kernel.routing.destinations import Found
 from tests.kernel.remote.local import peer_of
@@ -109,6 +109,22 @@ async def test_topics_with_queues_in_every_group_live_from_anywhere(cluster: Spr
             assert await client.administer(DeleteTopic(T, name)) == 4
             assert client.topic(T, name) is None
     await until(lambda: queues_of(nodes) == {1: set(), 2: set(), 3: set()})
+
+
+async def test_every_store_hears_what_each_group_has_stored_of_a_topic(cluster: Spread) -> None:
+    """By which the leader of its home decides how large it is to be."""
+    nodes, gateway = cluster
+    made = cast("TopicInfo", await gateway.administer(put_topic("used", queues=4)))
+    await peer_of(gateway, "publisher").publish(made, *[b"m"] * 8)
+    nothing = TopicId(made.id + 1)
+    for node in nodes:
+        tails: dict[int, int] = {}
+        for group in {ref.group for ref in made.queues}:
+            found = await node.opened.client.sizing._used(group, [made.id, nothing])
+            assert list(found) == [made.id]
+            assert found[made.id].bytes > 0
+            tails.update(found[made.id].tails)
+        assert (len(tails), sum(tails.values())) == (4, 8)
 
 
 async def test_records_are_written_from_anywhere(cluster: Spread) -> None:

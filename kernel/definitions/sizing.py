@@ -1,0 +1,256 @@
+"""Has topics of automatic size resized: by the leader of each one's home, so that many of them are
+the work of many stores.
+
+    once a second, of every topic with a size whose home is led here:
+      each group that has queues of it   what was stored so far, by queue (`PeerStores.used`)
+      what is new since the last second  -> `AutomaticSize.look` -> a resize, or something to say
+
+What is remembered is what was used in the last seconds, and since when it is calm. Another leader
+begins anew: it is 10 s late with a decision to grow, and an hour with one to shrink. How large a
+topic is stands nowhere: it is the number of its queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..api.changes import PutRecord, ResizeTopic
+from ..api.model import TopicInfo
+from ..broker.group_state.idle_record import IdleQueue
+from ..broker.group_state.state import GroupState
+from ..broker.group_state.topic_usage import usage_sums
+from ..common.errors import KernelError
+from ..common.ids import NUMBER_BITS, QueueId, RaftGroup, TopicId
+from ..common.placement import home_group
+from ..requests.peer_stores import TopicUse, Used
+from ..store.node import Store
+from .automatic_size import AGAIN_MS, GAP_MS, AutomaticSize, Decision, Use, What
+from .sizes import queues_for
+from .topic_sizes import PREFIX, TopicSize, decode, key_of, name_of_key
+
+Name = tuple[str, str]
+"""Tenant and name of a topic."""
+
+VOID_MS = 60_000
+"""A size whose topic is gone is removed so long after that was seen first."""
+
+
+def used_in(state: GroupState, topics: Iterable[TopicId]) -> dict[TopicId, TopicUse]:
+    """What is stored of some topics in a group, by its leader's state."""
+    found: dict[TopicId, TopicUse] = {}
+    for ident in topics:
+        topic = state.topics.get(ident)
+        if topic is not None:
+            tails = {each & NUMBER_BITS: _tail(state, each) for each in _queues(state, ident)}
+            found[ident] = TopicUse(usage_sums(topic.usage).published_bytes, tails)
+    return found
+
+
+def _queues(state: GroupState, ident: TopicId) -> list[QueueId]:
+    return [ref.id for ref in state.topics[ident].refs if ref.group == state.group]
+
+
+def _tail(state: GroupState, ident: QueueId) -> int:
+    queue = state.queues.live.get(ident)
+    if queue is not None:
+        return queue.index.tail
+    idle = state.queues.raw(ident)
+    return idle.tail if isinstance(idle, IdleQueue) else 0
+
+
+@dataclass(slots=True)
+class _Sized:
+    """One topic, as long as its home is led here."""
+
+    topic: TopicId
+    size: TopicSize
+    machine: AutomaticSize
+    queues: int
+    bytes: dict[RaftGroup, int] = field(default_factory=dict)
+    """As last heard of each group, as the next."""
+    tails: dict[int, int] = field(default_factory=dict)
+    heard_ms: int = 0
+    """When that was; 0: never."""
+    is_resizing: bool = False
+    told_ms: dict[str, int] = field(default_factory=dict)
+
+
+class Sizing:
+    """Of one store. Asked each second."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic: Callable[[Name], TopicInfo | None],
+        used: Callable[[RaftGroup, Collection[TopicId]], Awaitable[Used]],
+        administer: Callable[[PutRecord | ResizeTopic], Awaitable[object]],
+        now_ms: Callable[[], int],
+        background: Callable[[Coroutine[object, object, object]], None],
+    ) -> None:
+        """`used` asks the leader of a group, here or elsewhere; `now_ms`: of a clock that only goes
+        on.
+        """
+        self._store = store
+        self._topic = topic
+        self._used = used
+        self._administer = administer
+        self._now_ms = now_ms
+        self._background = background
+        self._records: dict[Name, tuple[int, TopicSize]] = {}
+        self._sized: dict[Name, _Sized] = {}
+        self._void_ms: dict[Name, int] = {}
+        self._is_looking = False
+        self.tell: Callable[[TopicInfo, What | None, str], None] = lambda _topic, _what, _why: None
+        """Hears what is decided and why (None: it could not be done), and what there is to say."""
+
+    # --- Records ----------------------------------------------------------------------------
+
+    def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
+        """A metadata record has changed (version, value) or (None) was removed."""
+        name = name_of_key(key) if key.startswith(PREFIX) else None
+        if name is None:
+            return
+        size = decode(record[1]) if record is not None else None
+        if record is None or size is None:
+            self._records.pop(name, None)
+        else:
+            self._records[name] = record[0], size
+
+    # --- Seconds ----------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Ask about every topic that is looked after here, unless that is still going on."""
+        if self._records and not self._is_looking:
+            self._is_looking = True
+            self._background(self._look())
+        elif not self._records:
+            self._sized.clear()
+
+    async def _look(self) -> None:
+        try:
+            topics = self._looked_after()
+            asked: dict[RaftGroup, list[TopicId]] = {}
+            for topic in topics.values():
+                for group in {ref.group for ref in topic.writable}:
+                    asked.setdefault(group, []).append(topic.id)
+            answers = await asyncio.gather(*(self._ask(*each) for each in asked.items()))
+            heard = dict(zip(asked, answers, strict=True))
+            now_ms = self._now_ms()
+            for name, topic in topics.items():
+                groups = {ref.group for ref in topic.writable}
+                found = {group: heard[group].get(topic.id) for group in groups}
+                known = {group: use for group, use in found.items() if use is not None}
+                if len(known) == len(groups):
+                    self._heard(name, topic, known, now_ms)
+        finally:
+            self._is_looking = False
+
+    async def _ask(self, group: RaftGroup, topics: list[TopicId]) -> Used:
+        try:
+            return await self._used(group, topics)
+        except KernelError:
+            return {}  # nobody leads it, or an older build does: what is not known decides nothing
+
+    def _looked_after(self) -> dict[Name, TopicInfo]:
+        """Topics whose home is led here; what is remembered of others is forgotten."""
+        found: dict[Name, TopicInfo] = {}
+        for name, (version, size) in self._records.items():
+            if self._store.serving(home_group(self._store.home_groups, *name)) is None:
+                self._void_ms.pop(name, None)
+                continue
+            topic = self._topic(name)
+            if topic is None or topic.id != size.topic:
+                self._remove(name, version)
+                continue
+            self._void_ms.pop(name, None)
+            found[name] = topic
+            queues = len(topic.writable)
+            known = self._sized.get(name)
+            if known is None or (known.topic, known.size) != (topic.id, size):
+                machine = AutomaticSize(size.least, size.most, size.of(queues), queues)
+                self._sized[name] = _Sized(topic.id, size, machine, queues)
+            elif known.queues != queues and not known.is_resizing:
+                known.queues = queues  # somebody else has resized it
+                known.machine.resized(size.of(queues), queues, self._now_ms())
+        for gone in self._sized.keys() - found.keys():
+            del self._sized[gone]
+        return found
+
+    def _remove(self, name: Name, version: int) -> None:
+        """The topic of a size is gone, or another has its name."""
+        now_ms = self._now_ms()
+        since_ms = self._void_ms.setdefault(name, now_ms)
+        if now_ms - since_ms >= VOID_MS:
+            self._void_ms[name] = now_ms
+            self._background(self._administer_quietly(PutRecord(key_of(*name), None, version)))
+
+    async def _administer_quietly(self, change: PutRecord) -> None:
+        try:
+            await self._administer(change)
+        except KernelError:
+            return  # it is tried again
+
+    # --- One topic --------------------------------------------------------------------------
+
+    def _heard(
+        self, name: Name, topic: TopicInfo, uses: Mapping[RaftGroup, TopicUse], now_ms: int
+    ) -> None:
+        """What was stored so far: by what is new, and when it was heard before, a second's use."""
+        sized = self._sized[name]
+        past_ms = now_ms - sized.heard_ms
+        is_fresh = bool(sized.heard_ms) and 0 < past_ms <= GAP_MS
+        tails = {number: tail for use in uses.values() for number, tail in use.tails.items()}
+        new = [
+            max(0, tail - sized.tails[number])
+            for number, tail in tails.items()
+            if number in sized.tails
+        ]
+        size = sum(
+            max(0, use.bytes - sized.bytes[group])
+            for group, use in uses.items()
+            if group in sized.bytes
+        )
+        sized.bytes = {group: use.bytes for group, use in uses.items()}
+        sized.tails, sized.heard_ms = tails, now_ms
+        if not is_fresh or sized.is_resizing:
+            return
+        messages = sum(new)
+        busiest = max(new) / messages if messages else 0.0
+        use = Use(messages * 1_000 / past_ms, size * 1_000 / past_ms, busiest)
+        decision = sized.machine.look(use, now_ms)
+        if decision is not None:
+            self._decided(sized, topic, decision, now_ms)
+
+    def _decided(self, sized: _Sized, topic: TopicInfo, decision: Decision, now_ms: int) -> None:
+        if decision.what not in (What.GROW, What.SHRINK):
+            self.tell(topic, decision.what, decision.why)
+            return
+        queues = sized.size.clamp(queues_for(decision.size))
+        if queues == sized.queues:  # a queue more or less would be too much
+            sized.machine.resized(sized.size.of(queues), queues, now_ms)
+            return
+        sized.is_resizing = True
+        self._background(self._resize(sized, topic, decision, queues))
+
+    async def _resize(
+        self, sized: _Sized, topic: TopicInfo, decision: Decision, queues: int
+    ) -> None:
+        wanted = sized.size
+        change = ResizeTopic(topic.tenant, topic.name, queues, wanted.by_key, wanted.spread)
+        try:
+            await self._administer(change)
+        except KernelError as error:
+            now_ms = self._now_ms()
+            sized.machine.failed(now_ms)
+            last_ms = sized.told_ms.get(error.message)
+            if last_ms is None or now_ms - last_ms >= AGAIN_MS:
+                sized.told_ms = {error.message: now_ms}
+                self.tell(topic, None, f"{decision.why}, but {error.message}")
+        else:
+            sized.queues = queues
+            sized.machine.resized(wanted.of(queues), queues, self._now_ms())
+            self.tell(topic, decision.what, decision.why)
+        finally:
+            sized.is_resizing = False
