@@ -170,10 +170,11 @@ REFUSED = {
     "GET /connections/{connection}",
     "DELETE /connections/{connection}",
     "DELETE /topics/{topic}/moves/{task}",
+    "DELETE /topics/{topic}/size",
     "GET /backups/{number}",
 }
 """There is no session (of MQTT, of a browser), no connection, no task and no pin of a name that was
-made up. Bodies are refused as well where they name what is not there."""
+made up, and the topic has no automatic size. Bodies are refused as well where they name what is not there."""
 
 
 def test_every_answer_is_as_the_document_says(node: Process) -> None:
