@@ -74,6 +74,7 @@ class Cluster:
     def _store_settings(self, number: int) -> list[str]:
         return [
             *self._settings(number),
+            "node.cluster.replicas=0",  # whoever joins votes everywhere, and leaders stay
             *self._common,
             f"node.cluster.number={number}",
             f"node.store.port={self._ports[number]}",

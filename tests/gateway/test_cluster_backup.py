@@ -48,7 +48,7 @@ class Load:
 
 
 def cluster_of_three(folder: Path, stack: ExitStack) -> tuple[Cluster, Process]:
-    cluster = Cluster(folder, stack)
+    cluster = Cluster(folder, stack, ["node.cluster.replicas=3"])
     cluster.found()
     for number in STORES:
         cluster.start_store(number)

@@ -174,7 +174,8 @@ REFUSED = {
     "GET /backups/{number}",
 }
 """There is no session (of MQTT, of a browser), no connection, no task and no pin of a name that was
-made up, and the topic has no automatic size. Bodies are refused as well where they name what is not there."""
+made up, and the topic has no automatic size. Bodies are refused as well where they name what is not
+there."""
 
 
 def test_every_answer_is_as_the_document_says(node: Process) -> None:

@@ -73,6 +73,10 @@ class _Planner:
         self._stores = by_number(stores)
         self._pace = pace
         self._replicas = replicas
+        stores_now = sum(each.state is not StoreState.LEAVING for each in self._stores.values())
+        self._told = replicas if stores_now >= METADATA_REPLICAS[0] else stores_now
+        """How many replicas a group lacks that has fewer: a cluster of one or two stores is still
+        being made, or small on purpose. A store that is down counts until it is taken out."""
         self._plan = Plan()
         going_on = [each for each in moving if self._goes_on(each)]
         self._plan.cancelled = [each for each in moving if each not in going_on]
@@ -123,7 +127,7 @@ class _Planner:
         """Say what is wrong with a group; begin the first move that it needs."""
         members = self._real[group].members
         there = [each for each in members if self._state(each) is not StoreState.GONE]
-        should = max(self._want[group], wanted(group, self._replicas, self._replicas))
+        should = max(self._want[group], wanted(group, self._replicas, self._told))
         if len(there) < should:
             self._plan.short[group] = f"{len(there)} of {should} replicas"
         if len(there) < self._want[group]:

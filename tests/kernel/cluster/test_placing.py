@@ -42,6 +42,22 @@ ADDED = [RaftGroup(ADDED_FIRST), RaftGroup(ADDED_FIRST + 1)]
 REPLICAS = 3
 
 
+async def test_a_cluster_that_is_there_keeps_its_number_of_replicas_whatever_the_setting(
+    tmp_path: Path,
+) -> None:
+    (port,) = free_ports(1)
+    for replicas in (0, REPLICAS):
+        store = Store(1, tmp_path / "1", port, {}, GROUPS, replicas)
+        await store.start()
+        try:
+            await until(lambda: 1 in store.roster.records)  # noqa: B023 - awaited at once
+            await store.manager.look()
+            await store.manager.look()
+            assert store.cluster_service.replicas() == 0
+        finally:
+            await store.stop()
+
+
 def held(status: ClusterStatus) -> Counter[int]:
     """Replicas of data groups by store."""
     return Counter(

@@ -177,6 +177,17 @@ def test_below_r_is_said_and_there_is_nothing_to_do_about_it() -> None:
     assert not cluster.plan().closed
 
 
+def test_one_or_two_stores_lack_no_third_replica() -> None:
+    cluster = loaded(1, 4)
+    assert not cluster.plan().short
+    cluster.add_store(2)
+    cluster.calm()
+    assert not cluster.plan().short
+    assert {len(each.members) for each in cluster.groups.values()} == {2}
+    cluster.add_store(3)
+    assert len(cluster.plan().short) == len(cluster.groups), "until they have what they can have"
+
+
 def test_a_group_without_a_majority_is_left_alone_and_said() -> None:
     cluster = loaded(5, 5)
     cluster.lose(1)
