@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -10,10 +11,21 @@ import pytest
 
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
+from kernel.store.snapshots import transfer
 from kernel.store.snapshots.progress import RATE_SECONDS, Progress
-from kernel.store.snapshots.transfer import EntriesPart, ReadEntries, SnapshotSource
+from kernel.store.snapshots.snapshot_file import DIRECTORY
+from kernel.store.snapshots.transfer import (
+    EntriesPart,
+    ReadEntries,
+    ReadSnapshot,
+    SnapshotPart,
+    SnapshotSource,
+)
+from tests.simulator.disk import SimulatedDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernel.common.ports import Clock, Disk
     from kernel.log.journal import Journal
     from kernel.store.drivers.worker import Runner
@@ -73,6 +85,37 @@ async def test_entries_come_from_memory_or_disk_and_what_was_let_go_since_is_emp
 
 async def test_an_entry_that_was_given_up_is_empty() -> None:
     assert await sent(APPLIED, GIVEN_UP, 5) == ((GIVEN_UP, 2, b""), (5, 2, b"on disk"))
+
+
+class AtOnce:
+    """A thread that has done what it is asked."""
+
+    def submit(self, job: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        job()
+        done(None)
+
+
+async def test_a_file_that_was_sent_does_not_stay_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transfer, "CONTENT_SECONDS", 0.05)
+    disk, name = SimulatedDisk(), f"{DIRECTORY}/a-snapshot"
+    disk.put(name, b"what is in it")
+    source = SnapshotSource(
+        cast("Disk", disk),
+        cast("Clock", SimpleNamespace()),
+        cast("Runner", AtOnce()),
+        Bodies(APPLIED),
+        lambda _plea: pytest.fail("no plea"),
+    )
+    question = msgspec.msgpack.encode(ReadSnapshot(name, 5))
+    for _ in range(3):
+        answer = msgspec.msgpack.decode(await source.answer(question), type=SnapshotPart)
+        assert answer == SnapshotPart(13, b"is in it")
+        await asyncio.sleep(0.03)
+    assert source._content == (name, b"what is in it"), "somebody asks still"
+    await asyncio.sleep(0.1)
+    assert source._content == ("", b"")
 
 
 async def test_who_has_lost_its_part_in_the_group_does_not_say_that_an_entry_was_let_go() -> None:

@@ -119,7 +119,7 @@ class StoreCollector(Collector):
             ("snapshots_given_up", "Snapshots of other stores given up.", receiver.failures),
             (
                 "snapshots_resumed",
-                "Transfers of snapshots that went on after the sender had not answered.",
+                "Times that a transfer of a snapshot went on after the sender had not answered.",
                 receiver.resumed,
             ),
             (

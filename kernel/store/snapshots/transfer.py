@@ -54,6 +54,10 @@ ENTRIES_MAX = 256
 PATIENCE_MS = 10_000
 """A leader that was asked for nothing for so long takes the transfer for dead, and begins anew."""
 
+CONTENT_SECONDS = 120.0
+"""A snapshot's file that was sent stays in memory for so long: longer than a receiver whose
+connection breaks is waited for."""
+
 RETRIES_MAX = 20
 RETRY_SECONDS = 0.25
 """Pause before a question that was not answered is put again; so often in any case."""
@@ -191,7 +195,9 @@ class SnapshotSource:
         self._runner = runner
         self._bodies = bodies
         self._content: tuple[str, bytes] = ("", b"")
-        """The file that is being sent: read once, kept until another one is."""
+        """The file that is being sent: read once, kept until another one is, or nobody asks for it
+        any more."""
+        self._dropping: asyncio.TimerHandle | None = None
 
     async def answer(self, question: bytes) -> bytes:
         """Answer another store. Raises KernelError INVALID_ARGUMENT, NOT_FOUND, NOT_LEADER."""
@@ -221,8 +227,15 @@ class SnapshotSource:
             if content is None:
                 raise KernelError(Code.NOT_FOUND, f"{asked.name} has been superseded")
             self._content = (asked.name, content)
+        if self._dropping is not None:
+            self._dropping.cancel()
+        loop = asyncio.get_running_loop()
+        self._dropping = loop.call_later(CONTENT_SECONDS, self._drop)
         content = self._content[1]
         return SnapshotPart(len(content), content[asked.offset : asked.offset + PIECE_BYTES])
+
+    def _drop(self) -> None:
+        self._content = ("", b"")
 
     async def _entries(self, asked: ReadEntries) -> EntriesPart:
         group, journal = RaftGroup(asked.group), self._bodies.journal
