@@ -326,6 +326,8 @@ async def test_connections_of_all_gateways_are_listed_in_one_order_page_by_page(
     questions.silent = [Silent("192.0.2.7:1", "it is of an older version")]
     page = await call(own, questions, "/connections")
     assert page["silent"] == [{"gateway": "192.0.2.7:1", "reason": "it is of an older version"}]
+    page = await call(own, questions, "/connections", ALICE)
+    assert [each["gateway"] for each in page["silent"]] == ["(one of the cluster)"]
 
 
 async def test_a_connection_of_another_gateway_is_shown_and_closed_there(

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 2.0
 """Other gateways are waited for so long: longer than a pause of a garbage collection."""
 
+UNNAMED: Final = "(one of the cluster)"
+"""What a gateway is called to administrators of a tenant: addresses are the operator's."""
+
 REASON: Final = "an operator has closed the connection"
 REASON_CHARACTERS_MAX: Final = 200
 
@@ -106,6 +109,7 @@ class ConnectionRoutes:
         silent: list[Silent] = []
         if listing.wanted.get("node") != self._own.node:
             silent = await self._ask(
+                request,
                 local.LIST,
                 listing,
                 lambda found: rows.add_all(local.rows_of(found)),
@@ -151,6 +155,7 @@ class ConnectionRoutes:
         silent: list[Silent] = []
         if naming.node != self._own.node:
             silent = await self._ask(
+                request,
                 local.NAME,
                 naming,
                 lambda said: found.append(local.named_of(said)),
@@ -166,12 +171,22 @@ class ConnectionRoutes:
         raise KernelError(Code.NOT_FOUND, f"there is no connection {name}")
 
     async def _ask(
-        self, kind: str, asked: Listing | Naming, heard: Callable[[bytes], None], within_s: float
+        self,
+        request: Request,
+        kind: str,
+        asked: Listing | Naming,
+        heard: Callable[[bytes], None],
+        within_s: float,
     ) -> list[Silent]:
-        """Ask all other gateways; those that have not answered."""
+        """Ask all other gateways; those that have not answered. Where they are is told to who
+        administers the node alone.
+        """
         if self._questions is None:
             return []
-        return await self._questions.ask(kind, local.encoded(asked), within_s, heard)
+        silent = await self._questions.ask(kind, local.encoded(asked), within_s, heard)
+        if caller_of(request).administers_node:
+            return silent
+        return [Silent(UNNAMED, each.reason) for each in silent]
 
 
 def _reason(request: Request) -> str:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gateway.admin.metrics.gateway_metrics import GatewayFigures
 from kernel.common.errors import Code, KernelError
 from kernel.remote.mesh import questions as module
 from tests.kernel.remote.cluster import Pair, knows_all, meeting_gateway_of
@@ -44,7 +45,9 @@ async def test_other_gateways_answer_and_those_that_do_not_are_named_with_the_re
 
     monkeypatch.setattr(module, "ANSWERS_MAX", 1)
     assert (await asked(two, "echo"))[1] == ["it is answering 1 questions"]
-    assert other.mesh.questions.refused == 1
+    rows = GatewayFigures(other.leaders, other).collect()
+    figures = {each.name: each.value for row in rows for each in row.samples}
+    assert figures["weir_gateway_questions_refused_total"] == 1
     end.set()
     await until(lambda: not other.mesh.questions._answering)
     monkeypatch.setattr(module, "ANSWER_BYTES_MAX", 4)
