@@ -256,7 +256,12 @@ class Store:
         return self.consensus.holds(group)
 
     def has_nothing_of(self, group: RaftGroup) -> bool:
-        """Whether this node has left a group, or has never been a member of it."""
+        """Whether this node has left a group, or has never been a member of it, and is not being
+        sent its snapshot.
+        """
+        receiver = self.consensus.receiver
+        if receiver is not None and receiver.is_receiving(group):
+            return False
         if group in self.consensus.healing.left:
             return True
         member = self._groups[group]

@@ -11,10 +11,13 @@ import json
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from adapters.amqp.management import messages
+from adapters.amqp.management.requests import Refused, UnderWay
 from tests.gateway.serving import Answer, Process, serving
 
 if TYPE_CHECKING:
@@ -231,8 +234,11 @@ def test_the_whole_and_its_health(node: Process) -> None:
         ("GET", "/nope", 404),
         ("GET", "/queues/nope/nope", 404),
         ("PATCH", "/overview", 405),
-        ("POST", "/queues/%2F/q/get", 501),
-        ("POST", "/exchanges/%2F/amq.default/publish", 501),
+        ("GET", "/queues/%2F/q/get", 405),
+        ("POST", "/queues/%2F/nope/get", 400),
+        ("POST", "/exchanges/%2F/amq.default/publish", 400),
+        ("PATCH", "/queues/%2F/users", 405),
+        ("POST", "/queues/%2F/q/actions", 501),
         ("GET", "/definitions", 501),
         ("PUT", "/users/x", 501),
         ("PUT", "/policies/%2F/x", 501),
@@ -246,6 +252,112 @@ def test_what_is_not_served_is_refused_with_a_reason(
     found = ask(node, method, path, {})
     assert found.status == status
     assert set(found.json) == {"error", "reason"}
+
+
+PUBLISH = {"properties": {}, "routing_key": "m-q", "payload": "x", "payload_encoding": "string"}
+GET = {"count": 5, "ackmode": "ack_requeue_false", "encoding": "auto"}
+
+
+def test_messages_are_published_and_got_as_rabbitmq_does_it(node: Process) -> None:
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "m-dead"}
+    assert ask(node, "PUT", "/queues/%2F/m-dead", {}).status == 201
+    assert ask(node, "PUT", "/queues/%2F/m-q", {"arguments": dead}).status == 201
+    said = {
+        "delivery_mode": 2,
+        "priority": 1,
+        "content_type": "text/plain",
+        "timestamp": 1_700_000_000,
+        "headers": {"n": 7, "list": [1, "two"], "inner": {"yes": True}},
+    }
+    path = "/exchanges/%2F/amq.default/publish"
+    sent = ask(node, "POST", path, {**PUBLISH, "properties": said, "payload": "gr\u00fc\u00df"})
+    assert (sent.status, sent.json) == (200, {"routed": True})
+    bytes_ = {**PUBLISH, "payload": base64.b64encode(b"\xff\x00").decode()}
+    assert ask(node, "POST", path, {**bytes_, "payload_encoding": "base64"}).json["routed"]
+    assert ask(node, "POST", path, {**PUBLISH, "routing_key": "nobody"}).json == {"routed": False}
+
+    def got(**fields: Any) -> Any:
+        found = ask(node, "POST", "/queues/%2F/m-q/get", {**GET, **fields})
+        assert found.status == 200, found.body
+        return found.json
+
+    first, second = got(ackmode="ack_requeue_true", truncate=3)
+    assert (first["payload_bytes"], first["redelivered"]) == (6, False)
+    assert (first["payload"], first["payload_encoding"]) == ("Z3LD", "base64"), "cut in a letter"
+    assert first["properties"] == said
+    assert (first["exchange"], first["routing_key"]) == ("", "m-q")
+    assert (second["payload"], second["payload_encoding"]) == ("/wA=", "base64")
+    (again,) = got(count=1, ackmode="reject_requeue_false", encoding="base64")
+    assert again["redelivered"] is True
+    assert base64.b64decode(again["payload"]).decode() == "gr\u00fc\u00df"
+    (last,) = got()
+    assert (last["payload"], last["message_count"]) == ("/wA=", 0)
+    assert got() == []
+    with node.amqp() as connection:
+        method, fields, body = connection.channel().basic_get("m-dead", auto_ack=True)
+        assert (method is not None, body.decode()) == (True, "gr\u00fc\u00df")
+        assert fields.headers["x-death"][0]["reason"] == "rejected"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"payload_encoding": "hex"},
+        {"payload_encoding": "base64", "payload": "?"},
+        {"payload": 7},
+        {"routing_key": "k" * 256},
+        {"routing_key": None},
+        {"properties": []},
+        {"properties": {"color": "red"}},
+        {"properties": {"priority": 256}},
+        {"properties": {"headers": 1}},
+        {"properties": {"headers": {"n" * 300: 1}}},
+        {"properties": {"headers": {"n": 1 << 70}}},
+        {"properties": {"content_type": "t" * 300}},
+        {"properties": {"expiration": "soon"}},
+        {"properties": {"user_id": "somebody else"}},
+        {"properties": {"reply_to": "amq.rabbitmq.reply-to"}},
+    ],
+)
+def test_a_message_that_cannot_be_is_refused_with_a_reason(
+    node: Process, fields: dict[str, Any]
+) -> None:
+    found = ask(node, "POST", "/exchanges/%2F/amq.default/publish", {**PUBLISH, **fields})
+    assert (found.status, set(found.json)) == (400, {"error", "reason"}), found.body
+
+
+async def test_only_so_many_requests_get_messages_at_once() -> None:
+    async def queue(_caller: object, _name: str) -> Any:
+        return SimpleNamespace(groups=["default"], options=SimpleNamespace(tree=False))
+
+    def anything(*_: object) -> None:
+        """It may."""
+
+    broker = SimpleNamespace(
+        declarations=SimpleNamespace(queue=queue), under_way=UnderWay(gets=messages.GETS_MAX)
+    )
+    caller = SimpleNamespace(require=anything, require_all=anything)
+    asked: Any = SimpleNamespace(
+        host=lambda: caller, names={"name": "q"}, read=lambda _names: GET, broker=broker
+    )
+    with pytest.raises(Refused, match="4 requests get messages already") as refused:
+        await messages.get(asked)
+    assert (refused.value.status, broker.under_way.gets) == (503, messages.GETS_MAX)
+
+
+def test_messages_need_the_rights_that_a_channel_needs(node: Process) -> None:
+    for name in ("orders-m", "others-m"):
+        assert ask(node, "PUT", f"/queues/%2F/{name}", {}).status == 201
+    login = "some:a long password"
+    path = "/exchanges/%2F/amq.default/publish"
+    assert ask(node, "POST", path, {**PUBLISH, "routing_key": "orders-m"}, login).status == 401
+    assert ask(node, "POST", path, {**PUBLISH, "routing_key": "orders-m"}).json["routed"]
+    assert len(ask(node, "POST", "/queues/%2F/orders-m/get", GET, login).json) == 1
+    assert ask(node, "POST", "/queues/%2F/others-m/get", GET, login).status == 401
+    assert ask(node, "POST", "/exchanges/%2F/no-such/publish", PUBLISH).status == 404
+    for fields in ({"count": 0}, {"count": 1_001}, {"ackmode": "maybe"}, {"encoding": "hex"}):
+        assert ask(node, "POST", "/queues/%2F/orders-m/get", {**GET, **fields}).status == 400
+    assert ask(node, "POST", path, {**PUBLISH, "payload": "y" * (5 << 20)}).status == 413
 
 
 def test_a_page_of_another_name_cannot_ask_with_the_login_that_everybody_knows(
@@ -283,6 +395,13 @@ def test_rabbitmqadmin_declares_and_lists(node: Process) -> None:
     for kind in ("connections", "channels", "consumers", "vhosts", "nodes"):
         admin("list", kind)
     admin("show", "overview")
+    said = 'properties={"delivery_mode": 2, "headers": {"n": 1}}'
+    sent = admin("publish", "exchange=by-admin", "routing_key=k", "payload=by hand", said)
+    assert "Message published" in sent
+    assert "NOT routed" in admin("publish", "routing_key=nobody", "payload=by hand")
+    for mode in ("ack_requeue_true", "reject_requeue_true", "ack_requeue_false"):
+        assert "by hand" in admin("get", "queue=by-admin", "count=3", f"ackmode={mode}")
+    assert "by hand" not in admin("get", "queue=by-admin")
     admin("purge", "queue", "name=by-admin")
     admin("delete", "queue", "name=by-admin")
     admin("delete", "exchange", "name=by-admin")

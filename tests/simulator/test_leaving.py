@@ -19,6 +19,7 @@ from tests.simulator.test_cluster import (
     Publisher,
     bodies_at,
     clustered,
+    in_mid_transfer,
     level,
     state_hash,
 )
@@ -122,50 +123,33 @@ async def test_an_old_word_that_it_is_no_member_is_refused(cluster: Cluster) -> 
     assert caught.value.code is Code.NOT_LEADER
 
 
-@clustered()
-async def test_a_group_is_left_only_where_every_build_can_read_that(cluster: Cluster) -> None:
-    leader, _ = await filled(cluster)
-    gone = follower(cluster, but=leader)
-    await cluster.change(GROUP, Change(REMOVE, gone.number))
-    with pytest.raises(KernelError) as caught:
-        await gone.opened.store.leave(said(leader, 0))
-    assert caught.value.code is Code.NOT_ALLOWED
-    await raised(cluster)
-    await gone.opened.store.leave(said(leader))
-    with pytest.raises(KernelError) as caught:
-        await gone.opened.store.leave(LeaveGroup(METADATA_GROUP, 1 << 30, 1 << 30, LATEST))
-    assert caught.value.code is Code.NOT_ALLOWED
-
-
-@clustered()
-async def test_who_dies_while_it_leaves_has_left_or_has_everything(cluster: Cluster) -> None:
-    leader, gone, publisher = await removed(cluster)
-    work = asyncio.ensure_future(gone.opened.store.leave(said(leader)))
-    await asyncio.sleep(0.001)
-    gone.crash()
-    work.cancel()
-    await gone.start()
-    store = gone.opened.store
-    if not store.journal.left:
-        assert store.journal.last_index(GROUP)
-        await store.leave(said(leader))
-    await back(cluster, gone)
-    await level(cluster)
-    assert await bodies_at(gone) == publisher.acked
-
-
-@clustered()
-async def test_who_has_come_back_as_a_learner_keeps_what_it_has_over_a_restart(
-    cluster: Cluster,
+def test_who_is_no_member_any_more_stops_the_snapshot_that_it_is_being_sent(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else it could be made a voter for what it had, and have lost it (seed 143)."""
-    leader, gone, _ = await removed(cluster)
-    await gone.opened.store.leave(said(leader))
-    await cluster.change(GROUP, Change(ADD_LEARNER, gone.number))
-    progress = (await cluster.led(GROUP)).member(GROUP).core.tracker.progress
-    await cluster.until(lambda: progress[gone.number].match >= said(leader).index - 1)
-    has = gone.member(GROUP).core.log.last_index
-    gone.crash()
-    await gone.start()
-    assert gone.member(GROUP).core.log.last_index >= has - 1
-    assert not gone.opened.store.journal.left
+    """A move that was cancelled: the copy would go on to its end, and be given up then."""
+
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        await raised(cluster)
+        leader, node = await in_mid_transfer(cluster, Publisher(cluster))
+        store, leader = node.opened.store, await cluster.led()
+        receiver = node.opened.receiver
+        assert receiver is not None
+        assert not store.has_nothing_of(GROUP), "it has to be told"
+        before = receiver.received_bytes
+        await cluster.change(GROUP, Change(REMOVE, node.number))
+        with pytest.raises(KernelError) as caught:
+            await store.leave(said(leader))
+        assert caught.value.code is Code.BUSY
+        await cluster.until(lambda: not receiver.is_receiving(GROUP))
+        assert (receiver.installed, receiver.failures) == (0, 1)
+        assert receiver.received_bytes - before < 200_000, "the rest is not sent"
+        await store.leave(said(leader))
+        assert store.has_nothing_of(GROUP)
+        assert not [each for each in store.journal._locations.held() if each[0] == GROUP]
+        await back(cluster, node)
+        await level(cluster)
+        assert await bodies_at(node) == await bodies_at(leader)
+
+    monkeypatch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 2)
+    scenario()

@@ -9,6 +9,7 @@ may inspect.
 - `routes`: which handler a path has, and what is not served, by name
 - `pages`: parts of long lists, names looked for
 - `queues`, `exchanges`: queues; exchanges with bindings
+- `messages`: one message in, some messages out
 - `rates`: how fast queues grow
 - `open_connections`: connections, channels, consumers
 - `overview`: what there is as a whole; health

@@ -15,16 +15,19 @@ import msgspec
 
 from adapters.amqp.caller import Caller
 from adapters.amqp.errors import AmqpError
+from adapters.amqp.management.messages import publish
 from adapters.amqp.management.rates import Rates
 from adapters.amqp.management.requests import (
     Answer,
     Asked,
     Broker,
     Refused,
+    UnderWay,
     bad_request,
     refusal_of,
 )
 from adapters.amqp.management.routes import find
+from adapters.amqp.messages.stamps import Stamps
 from adapters.amqp.origin import ORIGIN_BYTE
 from adapters.amqp.topology.declaring import Declarations
 from auth.errors import AuthCode, AuthError
@@ -47,6 +50,9 @@ LISTENER: Final = "management"
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """Declarations and their arguments are smaller."""
+
+PUBLISH_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of a request that has a message in it."""
 
 _REALM: Final = b'Basic realm="Weir Management"'
 
@@ -71,6 +77,8 @@ class Management:
             rates=Rates(),
             version=services.version,
             started_ms=clock.monotonic_ms(),
+            stamps=Stamps(),
+            under_way=UnderWay(),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,6 +103,7 @@ class Management:
         rights = await self._sign_in(scope)
         handler, names = find(scope["method"], path.removeprefix(PREFIX))
         query = dict(parse_qsl(scope["query_string"].decode("ascii", "replace"), True))
+        most = PUBLISH_BYTES_MAX if handler is publish else BODY_BYTES_MAX
         return await handler(
             Asked(
                 broker=self._broker,
@@ -102,7 +111,7 @@ class Management:
                 caller_in=self._caller,
                 names=names,
                 query=query,
-                body=await _body(receive),
+                body=await _body(receive, most),
             )
         )
 
@@ -146,14 +155,14 @@ def _refusal(refused: Refused) -> Answer:
     return Answer(refused.status, {"error": refused.error, "reason": refused.reason})
 
 
-async def _body(receive: Receive) -> bytes:
+async def _body(receive: Receive, most: int) -> bytes:
     parts, size, more = [], 0, True
     while more:
         message = await receive()
         part = message.get("body", b"")
         size += len(part)
-        if size > BODY_BYTES_MAX:
-            raise Refused(413, "too_large", f"the body has more than {BODY_BYTES_MAX} bytes")
+        if size > most:
+            raise Refused(413, "too_large", f"the body has more than {most} bytes")
         parts.append(part)
         more = message.get("more_body", False)
         if message["type"] != "http.request":

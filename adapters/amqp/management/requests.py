@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
     from adapters.amqp.handshake import AmqpSettings
     from adapters.amqp.management.rates import Rates
+    from adapters.amqp.messages.stamps import Stamps
     from adapters.amqp.topology.declaring import Declarations
     from adapters.base import Adapter, Rights
     from kernel.api.client import Client
@@ -78,6 +79,13 @@ class Answer:
     location: str | None = None
 
 
+@dataclass(slots=True)
+class UnderWay:
+    """Of requests of which only some may go on at once: how many do."""
+
+    gets: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Broker:
     """What all handlers look at."""
@@ -91,6 +99,8 @@ class Broker:
     rates: Rates
     version: str
     started_ms: int
+    stamps: Stamps
+    under_way: UnderWay
 
 
 class EverythingOf:

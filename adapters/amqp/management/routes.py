@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from adapters.amqp.management import exchanges, open_connections, overview, queues
+from adapters.amqp.management import exchanges, messages, open_connections, overview, queues
 from adapters.amqp.management.requests import Refused, bad_request, not_found
 
 if TYPE_CHECKING:
@@ -43,11 +43,13 @@ ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
     ("DELETE", "/queues/:vhost/:name"): queues.delete_queue,
     ("DELETE", "/queues/:vhost/:name/contents"): queues.purge_queue,
     ("GET", "/queues/:vhost/:name/bindings"): exchanges.list_of_queue,
+    ("POST", "/queues/:vhost/:name/get"): messages.get,
     ("GET", "/exchanges"): exchanges.list_exchanges,
     ("GET", "/exchanges/:vhost"): exchanges.list_exchanges,
     ("GET", "/exchanges/:vhost/:name"): exchanges.show_exchange,
     ("PUT", "/exchanges/:vhost/:name"): exchanges.declare_exchange,
     ("DELETE", "/exchanges/:vhost/:name"): exchanges.delete_exchange,
+    ("POST", "/exchanges/:vhost/:name/publish"): messages.publish,
     ("GET", "/exchanges/:vhost/:name/bindings/source"): exchanges.list_of_source,
     ("GET", "/exchanges/:vhost/:name/bindings/destination"): exchanges.list_of_destination,
     ("GET", "/bindings"): exchanges.list_bindings,
@@ -79,8 +81,6 @@ UNSERVED: Final = {
     "user-limits": "`weir limit`, or /api/v1/limits",
     "vhosts": "a virtual host is a tenant, which Weir's own settings make",
     "feature-flags": "`weir cluster features`",
-    "get": "`weir message consume`, or /api/v1/topics/TOPIC/messages",
-    "publish": "`weir message send`, or /api/v1/topics/TOPIC/messages",
     "actions": "a queue's replicas and leader are the cluster's matter: `weir cluster`",
     "rebalance": "`weir cluster rebalance`",
     "health": "`weir health`, or /api/v1/health",
@@ -108,7 +108,8 @@ def find(method: str, path: str) -> tuple[Handler, dict[str, str]]:
         is_known = True
         if each == wanted:
             return handler, _names(template, given)
-    for word in (given[-1] if given else "", given[0] if given else ""):
+    # What stands behind a path that is known is a name, whatever it says.
+    for word in ("" if is_known or not given else given[-1], given[0] if given else ""):
         if word in UNSERVED:
             reason = f"{method} is not served here: {UNSERVED[word]}"
             raise Refused(501, "not_implemented", reason)

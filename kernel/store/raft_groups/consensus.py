@@ -369,6 +369,8 @@ class Consensus:
         if member.core.role == LEADER:
             raise KernelError(Code.NOT_LEADER, "this node leads the group")
         receives = self.receiver is not None and self.receiver.is_receiving(group)
+        if self.receiver is not None:
+            self.receiver.give_up(group)
         if group in self._sealed or receives or not self.healing.may_leave(group):
             raise KernelError(Code.BUSY, "the group's log is being replaced")
         if member in self.quiescence.quiescent:

@@ -315,6 +315,8 @@ class SnapshotReceiver:
         self._host = host
         self._fatal = fatal
         self._tasks: dict[RaftGroup, asyncio.Task[None]] = {}
+        self._unwanted: set[RaftGroup] = set()
+        """Groups whose snapshot is on its way for nothing."""
         self._turn = asyncio.Lock()
         self.progress: dict[RaftGroup, Progress] = {}
         """Of those that are on their way, or wait for their turn."""
@@ -336,6 +338,16 @@ class SnapshotReceiver:
             self.progress[group] = Progress(message.sender, loop.time)
             work = self._receive(group, message.snapshot, message.sender)
             self._tasks[group] = loop.create_task(work)
+
+    def give_up(self, group: RaftGroup) -> None:
+        """Nobody wants the group's snapshot here any more. One that waits for its turn ends now;
+        else what was asked for comes, is written, and nothing more is asked for: a job of the disk
+        is never left alone.
+        """
+        if group in self._tasks:
+            self._unwanted.add(group)
+            if not self.progress[group].begun:
+                self._tasks[group].cancel()
 
     async def stop(self) -> None:
         """Give up what is under way."""
@@ -380,6 +392,7 @@ class SnapshotReceiver:
                 self._host.journal.give_up_install(job)
             self._host.unseal(group)
             self._checkpoints.keep_no_longer(name)
+            self._unwanted.discard(group)
             del self._tasks[group], self.progress[group]
 
     async def _until(self, job: InstallJob, condition: Callable[[InstallJob], bool]) -> None:
@@ -433,6 +446,8 @@ class SnapshotReceiver:
         """What the sender says. Raises KernelError once it is given up."""
         loop = asyncio.get_running_loop()
         tries, until = 0, loop.time() + RETRIES_MAX * RETRY_SECONDS + HOLD_SECONDS
+        if group in self._unwanted:
+            raise KernelError(Code.NOT_FOUND, f"this store is no member of group {group} any more")
         while tries < RETRIES_MAX or (loop.time() < until and self._holds(group, sender)):
             try:
                 answer = await self._ask.ask(sender, question)
