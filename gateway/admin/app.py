@@ -33,6 +33,7 @@ from gateway.admin.resources.definitions import DefinitionRoutes
 from gateway.admin.resources.events import EventRoutes
 from gateway.admin.resources.history import HistoryRoutes
 from gateway.admin.resources.limits import LimitRoutes
+from gateway.admin.resources.local_connections import LocalConnections
 from gateway.admin.resources.messages import MessageRoutes
 from gateway.admin.resources.metering import MeteringRoutes
 from gateway.admin.resources.moves import MoveRoutes
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from kernel.cluster.local_features import LocalFeatures
     from kernel.common.ports import Clock
     from kernel.quotas.accounts import Quotas
+    from kernel.remote.mesh.questions import Questions
     from kernel.store.space.disk_watch import DiskSpace
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -150,6 +152,8 @@ class AdminParts:
     """None: there is no console."""
     topics: TopicMetrics | None = None
     """Of all topics; None: they are led in other processes."""
+    questions: Questions | None = None
+    """To the other gateways; None: there are none."""
     loaded: Loaded | None = None
     """The settings, with where they come from; None: they are not shown."""
     history: History | None = None
@@ -170,6 +174,14 @@ class StoreParts:
     admission: Admission
     pinning: Pinning
     clock: Clock
+
+
+def _connections(parts: AdminParts, tenants: KnownTenants) -> ConnectionRoutes:
+    """Those of this process, which other gateways may ask for, and of all others."""
+    own = LocalConnections(parts.adapters, parts.node_name, in_cluster=parts.questions is not None)
+    if parts.questions is not None:
+        own.answer(parts.questions)
+    return ConnectionRoutes(own, tenants, parts.disconnects, parts.questions)
 
 
 def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
@@ -195,7 +207,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         ConsumingRoutes(parts.client, tenants, messages),
         MoveRoutes(parts.client, tenants),
         SessionRoutes(parts.client, tenants, parts.declared),
-        ConnectionRoutes(parts.adapters, parts.node_name, tenants, parts.disconnects),
+        _connections(parts, tenants),
         PrincipalRoutes(parts.principals, tenants),
         AccessRoutes(parts.identity, tenants),
         DefinitionRoutes(parts.client, parts.principals, parts.limits, tenants, parts.declared),

@@ -32,6 +32,7 @@ from gateway.admin.resources import (
     events,
     history,
     limits,
+    local_connections,
     messages,
     metering,
     moves,
@@ -455,7 +456,7 @@ API: Final[Sequence[Operation]] = (
         "/connections/{connection}",
         TENANT,
         connections.ConnectionRoutes.show_connection,
-        connections.ConnectionDetails,
+        local_connections.ConnectionDetails,
     ),
     Operation(
         "DELETE",

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.cluster.local_features import LocalFeatures
     from kernel.common.ports import Clock, Random
+    from kernel.remote.mesh.questions import Questions
     from kernel.store.space.disk_watch import DiskSpace
     from kernel.store.space.pin_keeper import PinKeeper
 
@@ -191,12 +192,13 @@ class Front:
         topics: TopicMetrics | None = None,
         loaded: Loaded | None = None,
         pins: PinKeeper | None = None,
+        questions: Questions | None = None,
     ) -> ASGIApp:
         """The application of the admin side; `cluster_admin`: of the cluster, if it belongs to
         one; `features`: if not; `name`: of this process, empty for that of the machine; `history`:
         None: none is kept; `disk`: None: there is no store here; `topics`: None: they are
         led elsewhere; `loaded`: where the settings come from; `pins`: of its own store, if that
-        belongs to no cluster.
+        belongs to no cluster; `questions`: to the other gateways of the cluster.
         """
         node_name = name or os.uname().nodename
         self._audit = AuditTrail(self._client, self._clock, node_name)
@@ -227,6 +229,7 @@ class Front:
             disk=disk,
             topics=topics,
             loaded=loaded,
+            questions=questions,
             memory=self.memory,
         )
         return build_app(self._settings.node.admin, parts)

@@ -201,6 +201,7 @@ class GatewayNode(ServingNode):
             name=self._name,
             history=history,
             loaded=self._loaded,
+            questions=client.mesh.questions,
         )
         self._history = tasks.create_task(history.run())
         await self._serve_management(front.management, tasks)

@@ -22,10 +22,12 @@ from gateway.admin.http.callers import OPERATOR, Caller, set_caller
 from gateway.admin.http.errors import http_error, kernel_or_auth_error
 from gateway.admin.http.operations import bound, route
 from gateway.admin.operations import API
-from gateway.admin.resources import connections
+from gateway.admin.resources import local_connections
 from gateway.admin.resources.connections import ConnectionRoutes
+from gateway.admin.resources.local_connections import LocalConnections
 from kernel.api.client import PutRecord
 from kernel.common.errors import KernelError
+from kernel.remote.mesh.questions import Silent
 from tests.gateway.serving import Process
 from tests.simulator.world import World, simulated
 
@@ -182,18 +184,34 @@ ALICE: Any = Caller(FakeAccess())  # type: ignore[arg-type]
 
 
 async def ask(found: list[Fake], query: str = "", caller: Caller = OPERATOR) -> Any:
+    return await call(local(found, "here", in_cluster=False), None, "/connections?" + query, caller)
+
+
+def local(found: list[Fake], node: str, *, in_cluster: bool = True) -> LocalConnections:
     adapters: Any = [FakeAdapter(*found)]
+    return LocalConnections(adapters, node, in_cluster=in_cluster)
+
+
+async def call(
+    own: LocalConnections,
+    questions: Any,
+    target: str,
+    caller: Caller = OPERATOR,
+    method: str = "GET",
+) -> Any:
+    """The JSON that a gateway answers; None: it has none to tell."""
     tenants: Any = FakeTenants()
     disconnects: Any = None
-    resource = ConnectionRoutes(adapters, "here", tenants, disconnects)
+    path, _, query = target.partition("?")
+    resource = ConnectionRoutes(own, tenants, disconnects, questions)
     routes = [route(*each) for each in bound(API, (resource,))]
     handlers: Any = {KernelError: kernel_or_auth_error, HTTPException: http_error}
     app = Starlette(routes=routes, exception_handlers=handlers)
     scope: Any = {
         "type": "http",
-        "method": "GET",
-        "path": "/connections",
-        "raw_path": b"/connections",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
         "query_string": query.encode(),
         "headers": [],
     }
@@ -207,7 +225,7 @@ async def ask(found: list[Fake], query: str = "", caller: Caller = OPERATOR) -> 
         sent.append(message)
 
     await app(scope, receive, send)
-    return json.loads(b"".join(each.get("body", b"") for each in sent))
+    return json.loads(b"".join(each.get("body", b"") for each in sent) or b"null")
 
 
 async def ids(found: list[Fake], query: str = "", caller: Caller = OPERATOR) -> list[str]:
@@ -250,7 +268,7 @@ async def test_what_cannot_be_asked_is_refused_by_name(query: str) -> None:
 async def test_the_event_loop_has_its_turn_while_very_many_are_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "STEP", 1)
+    monkeypatch.setattr(local_connections, "STEP", 1)
     turns = 0
 
     async def count() -> None:
@@ -263,6 +281,85 @@ async def test_the_event_loop_has_its_turn_while_very_many_are_listed(
     await ids([Fake(number, ("acme", "bob")) for number in range(50)])
     counting.cancel()
     assert turns >= 50
+
+
+# --- At all gateways ----------------------------------------------------------------------------
+
+
+class FakeQuestions:
+    """`kernel.remote.mesh.questions.Questions` to gateways in this process."""
+
+    def __init__(self, *others: LocalConnections) -> None:
+        self.answerers: list[dict[str, Any]] = []
+        for each in others:
+            self.answerers.append({})
+            each.answer(self)  # type: ignore[arg-type]
+        self.silent: list[Silent] = []
+
+    def serve(self, kind: str, answerer: Any) -> None:
+        self.answerers[-1][kind] = answerer
+
+    async def ask(self, kind: str, asked: bytes, _within_s: float, heard: Any) -> list[Silent]:
+        for each in self.answerers:
+            heard(await each[kind](asked))
+        return self.silent
+
+
+async def test_connections_of_all_gateways_are_listed_in_one_order_page_by_page() -> None:
+    own, other = local(FAKES[:2], "here"), local(FAKES[2:], "there")
+    questions = FakeQuestions(other)
+    seen: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = await call(own, questions, f"/connections?sort=-recv_oct&limit=1&after={after}")
+        seen += [each["id"] for each in page["connections"]]
+        after = page["next"]
+    assert seen == ["fake-2@here", "fake-10@there", "fake-1@here", "fake-11@there"]
+
+    async def found(query: str, caller: Caller = OPERATOR) -> list[str]:
+        page = await call(own, questions, f"/connections?{query}", caller)
+        return [each["id"] for each in page["connections"]]
+
+    assert await found("", ALICE) == ["fake-1@here", "fake-10@there"]
+    assert await found("node=there") == ["fake-10@there", "fake-11@there"]
+    assert await found("node=here&user=bob") == ["fake-1@here", "fake-2@here"]
+    questions.silent = [Silent("192.0.2.7:1", "it is of an older version")]
+    page = await call(own, questions, "/connections")
+    assert page["silent"] == [{"gateway": "192.0.2.7:1", "reason": "it is of an older version"}]
+    page = await call(own, questions, "/connections", ALICE)
+    assert [each["gateway"] for each in page["silent"]] == ["(one of the cluster)"]
+
+
+async def test_a_connection_of_another_gateway_is_shown_and_closed_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_connections, "RATE_S", 0.0)
+    here, there = Fake(1, ("acme", "bob")), Fake(1, ("acme", "ann"))
+    own, other = local([here], "here"), local([there], "there")
+    questions = FakeQuestions(other)
+    found = await call(own, questions, "/connections/fake-1@there")
+    assert (found["connection"]["user"], found["connection"]["node"]) == ("ann", "there")
+    refused = await call(own, questions, "/connections/fake-1@there?tenant=globex", method="DELETE")
+    assert refused["error"]["code"] == "not_found"
+    closing = "/connections/fake-1@there?reason=enough"
+    assert await call(own, questions, closing, ALICE, "DELETE") is None
+    assert (here.reasons, there.reasons) == ([], ["enough"])
+    assert await call(own, questions, "/connections/fake-1", method="DELETE") is None
+    assert len(here.reasons) == 1
+    questions.silent = [Silent("192.0.2.7:1", "it is not connected")]
+    refused = await call(own, questions, "/connections/fake-1@elsewhere")
+    assert refused["error"]["code"] == "unavailable"
+    assert "192.0.2.7:1 (it is not connected)" in refused["error"]["message"]
+
+
+async def test_what_no_gateway_asks_is_refused_and_no_answer_is_taken_for_one() -> None:
+    questions = FakeQuestions(local(FAKES, "there"))
+    for answerer in questions.answerers[0].values():
+        with pytest.raises(KernelError):
+            await answerer(b"\xc1")
+    for read in (local_connections.rows_of, local_connections.named_of):
+        with pytest.raises(KernelError):
+            read(b"\xc1")
 
 
 # --- All of a user, everywhere ------------------------------------------------------------------

@@ -105,7 +105,25 @@ def test_what_lives_in_one_gateway_is_used_at_the_other(running: Running) -> Non
     figures = gateways[1].http("GET", "/metrics").body
     assert b"weir_gateway_peers 1.0" in figures
     asking.close()
-    answering.close()
+    assert_listed_and_closed_from_elsewhere(gateways[0], answering)
+
+
+def assert_listed_and_closed_from_elsewhere(
+    elsewhere: Process, connection: pika.BlockingConnection
+) -> None:
+    """A connection is shown by the gateway that it is not connected to, and closed by it."""
+    found = elsewhere.api("GET", "/connections?protocol=amqp").json
+    assert found["silent"] == []
+    ours = "{}:{}".format(*connection._impl._transport._sock.getsockname())
+    (row,) = [each for each in found["connections"] if each["peer"] == ours]
+    assert row["id"].endswith(f"@{row['node']}")
+    shown = elsewhere.api("GET", f"/connections/{row['id']}").json
+    assert shown["connection"]["peer"] == ours
+    assert elsewhere.api("DELETE", f"/connections/{row['id']}").status == 204
+    connection.process_data_events(time_limit=0)  # what came for its channel before
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+        connection.process_data_events(time_limit=5)
+    assert closed.value.reply_code == 320
 
 
 def test_a_gateway_that_reaches_no_store_says_which_and_why_and_goes_on_trying(

@@ -51,7 +51,7 @@ def read_by(operation: Operation) -> tuple[str | None, set[str]]:
         names.add("tenant")
     if "_reason(" in source:
         names.add("reason")
-    if "self._all(" in source:
+    if "in FILTERS" in source:
         names |= set(connections.FILTERS)
     if "self._read(" in source:  # or another broker's document
         return "Definitions", names

@@ -172,6 +172,11 @@ def _mesh_counters(client: ClusterClient) -> list[Row]:
             client.mesh.inboxes.over_changes,
         ),
         (
+            "weir_gateway_questions_refused",
+            "Questions of other gateways, such as who is connected, that were too many at once.",
+            client.mesh.questions.refused,
+        ),
+        (
             "weir_gateway_pulls_refused",
             "Pulls of clients that were too many at once.",
             client.pulls.figures.over_pulls,

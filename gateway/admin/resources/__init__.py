@@ -8,7 +8,8 @@
 - `tracing`: one message, looked for by its id
 - `consuming`: what groups consume, taken by hand, and where they go on
 - `moves`: messages moved from topic to topic, dead letters among them
-- `connections`: connections, listed and closed
+- `connections`: connections of all gateways, listed and closed; `local_connections`: of this one,
+  for others that ask, too; `connection_order`: their order, and how pages are merged
 - `sessions`: sessions of clients, ended
 - `users`, `principals`: users, access keys and policies; how they are made and changed
 - `definitions`: all that is defined, as one document

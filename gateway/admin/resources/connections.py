@@ -1,69 +1,61 @@
-"""Connections of this gateway over HTTP.
+"""Connections of all gateways over HTTP.
 
-GET    /connections?user=&protocol=&client_id=&sort=&after=&limit=&rates=
+GET    /connections?user=&protocol=&client_id=&node=&sort=&after=&limit=&rates=
 DELETE /connections?user=&reason=             all of a user, at every gateway
 GET    /connections/CONNECTION                one, with its channels and consumers
 DELETE /connections/CONNECTION?reason=
 
 Each takes ?tenant=NAME (`tenants`). Who administers the node and names no tenant is shown all,
-those who have not signed in too. `rates=true` looks twice, a second apart.
+those who have not signed in too. `rates=true` looks twice, a second apart. The gateway that is
+asked asks all others; those that have not answered are named.
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import heapq
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import structlog
 from msgspec import Struct
-from msgspec.structs import asdict
 
-from adapters.connections import ChannelShown, ConnectionShown
+from adapters.connections import ConnectionShown
 from gateway.admin.http.callers import caller_of, tenant_or_all
 from gateway.admin.http.requests import answer, flag, nothing, page_of, path_name
+from gateway.admin.resources import local_connections as local
+from gateway.admin.resources.connection_order import place_of
+from gateway.admin.resources.local_connections import (
+    ConnectionDetails,
+    ConnectionRow,
+    Listing,
+    LocalConnections,
+    Named,
+    Naming,
+)
 from kernel.common.errors import Code, KernelError
+from kernel.remote.mesh.questions import Silent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from adapters.base import Adapter
-    from adapters.connections import OpenConnection
     from gateway.access.disconnects import Disconnects
     from gateway.admin.resources.tenants import KnownTenants
+    from kernel.remote.mesh.questions import Questions
 
-STEP: Final = 64
-"""Connections looked at before others have their turn: half a millisecond."""
+ANSWER_S: Final = 2.0
+"""Other gateways are waited for so long: longer than a pause of a garbage collection."""
 
-RATE_S: Final = 1.0
-"""Between the two looks that a rate is made of."""
+UNNAMED: Final = "(one of the cluster)"
+"""What a gateway is called to administrators of a tenant: addresses are the operator's."""
 
 REASON: Final = "an operator has closed the connection"
 REASON_CHARACTERS_MAX: Final = 200
 
-FILTERS: Final = ("user", "protocol", "client_id", "listener", "state")
+FILTERS: Final = ("user", "protocol", "client_id", "listener", "state", "node")
 SORTS: Final = frozenset(ConnectionShown.__struct_fields__)
 
 _log = structlog.get_logger("weir.admin")
-
-
-class Rates(Struct, frozen=True):
-    """Bytes a second."""
-
-    recv_oct: float
-    send_oct: float
-
-
-class ConnectionRow(ConnectionShown, frozen=True, kw_only=True):
-    node: str
-    """The gateway it is connected to."""
-    rates: Rates | None = None
-    """If they were asked for, and it is still there."""
 
 
 class ConnectionPage(Struct, frozen=True):
@@ -71,11 +63,8 @@ class ConnectionPage(Struct, frozen=True):
 
     connections: list[ConnectionRow]
     next: str | None
-
-
-class ConnectionDetails(Struct, frozen=True):
-    connection: ConnectionRow
-    channels: list[ChannelShown]
+    silent: list[Silent] = []
+    """Gateways that have not answered: their connections are missing here."""
 
 
 class ConnectionRoutes:
@@ -83,22 +72,23 @@ class ConnectionRoutes:
 
     def __init__(
         self,
-        adapters: Sequence[Adapter],
-        node: str,
+        own: LocalConnections,
         tenants: KnownTenants,
         disconnects: Disconnects,
+        questions: Questions | None,
     ) -> None:
-        """`node`: what this process is called."""
-        self._adapters = adapters
-        self._node = node
+        """`own`: of this process; `questions`: to the other gateways; None: there are none."""
+        self._own = own
         self._tenants = tenants
         self._disconnects = disconnects
+        self._questions = questions
 
     async def list_connections(self, request: Request) -> Response:
         """Connections in the order of a column (`sort`; `-` before it: from the largest down), the
-        oldest first where that is the same.
+        oldest of each gateway first where that is the same; of all gateways that answer in time.
         """
         _, after, limit = page_of(request)
+        query = request.query_params
         column = request.query_params.get("sort", "id")
         is_down, column = column.startswith("-"), column.removeprefix("-")
         if column not in SORTS:
@@ -106,32 +96,34 @@ class ConnectionRoutes:
             raise KernelError(
                 Code.INVALID_ARGUMENT, f"sort={column} is no column; there are {listed}"
             )
-        begin = _key_of(after) if after else None
-        found: list[tuple[_Key, OpenConnection, ConnectionShown]] = []
-        async for each, shown in self._all(request):
-            value = each.number if column == "id" else getattr(shown, column)
-            key = _Key(value, each.number, is_down=is_down)
-            if begin is None or _Key(begin[0], begin[1], is_down=is_down) < key:
-                found.append((key, each, shown))
-        page = heapq.nsmallest(limit + 1, found, key=lambda each: each[0])
-        rows = [(each, shown) for _, each, shown in page[:limit]]
-        following = _token_of(page[limit - 1][0]) if len(page) > limit else None
-        made = await self._rows(rows, rates=flag(request, "rates"))
-        return answer(ConnectionPage(made, following))
+        listing = Listing(
+            tenant=tenant_or_all(request, self._tenants.of),
+            wanted={name: query[name] for name in FILTERS if name in query},
+            column=column,
+            is_down=is_down,
+            begin=place_of(after) if after else None,
+            limit=limit,
+            rates=flag(request, "rates"),
+        )
+        rows = await self._own.rows(listing)
+        silent: list[Silent] = []
+        if listing.wanted.get("node") != self._own.node:
+            silent = await self._ask(
+                request,
+                local.LIST,
+                listing,
+                lambda found: rows.add_all(local.rows_of(found)),
+                ANSWER_S + local.RATE_S * listing.rates,
+            )
+        return answer(ConnectionPage(*rows.page(), silent))
 
     async def show_connection(self, request: Request) -> Response:
         """One connection with its channels, what it consumes, and its rates."""
-        each, shown = await self._named(request)
-        channels = list(each.channels_shown())
-        (row,) = await self._rows([(each, shown)], rates=True)
-        return answer(ConnectionDetails(row, channels))
+        return answer(await self._named(request, None))
 
     async def close_connection(self, request: Request) -> Response:
-        """Close one; its client may come back."""
-        each, shown = await self._named(request)
-        by = str(caller_of(request))
-        _log.info("connection closed by hand", id=shown.id, peer=shown.peer, by=by)
-        each.end(_reason(request))
+        """Close one, at whichever gateway it is; its client may come back."""
+        await self._named(request, _reason(request))
         return nothing()
 
     async def close_user(self, request: Request) -> Response:
@@ -144,81 +136,57 @@ class ConnectionRoutes:
         await self._disconnects.tell(tenant, user, _reason(request))
         return nothing()
 
-    # --- Looking ----------------------------------------------------------------------------
+    # --- Asking -----------------------------------------------------------------------------
 
-    async def _all(self, request: Request) -> AsyncIterator[tuple[OpenConnection, ConnectionShown]]:
-        """Those that a request is about, a part in each turn of the event loop."""
-        tenant, query = tenant_or_all(request, self._tenants.of), request.query_params
-        wanted = {name: query[name] for name in FILTERS if name in query}
-        seen = 0
-        for adapter in self._adapters:
-            for each in adapter.connections():
-                seen += 1
-                if not seen % STEP:
-                    await asyncio.sleep(0)
-                owner = each.owner
-                if tenant is not None and owner[0] != tenant:
-                    continue
-                shown = each.shown()
-                if all(getattr(shown, name) == value for name, value in wanted.items()):
-                    yield each, shown
-
-    async def _named(self, request: Request) -> tuple[OpenConnection, ConnectionShown]:
-        """The connection that a path names. Raises KernelError NOT_FOUND."""
+    async def _named(self, request: Request, reason: str | None) -> ConnectionDetails | None:
+        """Show or close the connection that a path names. Raises KernelError NOT_FOUND;
+        UNAVAILABLE: a gateway that may have it has not answered, and may close it yet.
+        """
         name = path_name(request, "connection")
-        async for each, shown in self._all(request):
-            if shown.id == name:
-                return each, shown
-        raise KernelError(Code.NOT_FOUND, f"no connection {name} at this gateway")
-
-    async def _rows(
-        self, found: Sequence[tuple[OpenConnection, ConnectionShown]], *, rates: bool
-    ) -> list[ConnectionRow]:
-        measured: list[Rates | None] = [None] * len(found)
-        if rates and found:
-            await asyncio.sleep(RATE_S)
-            measured = [_rates(shown, each.shown()) for each, shown in found]
-        return [
-            ConnectionRow(node=self._node, rates=rate, **asdict(shown))
-            for (_, shown), rate in zip(found, measured, strict=True)
-        ]
-
-
-class _Key:
-    """Where a connection stands in the order that was asked for."""
-
-    __slots__ = ("is_down", "number", "value")
-
-    def __init__(self, value: str | float | bool, number: int, *, is_down: bool) -> None:
-        self.value = value
-        self.number = number
-        self.is_down = is_down
-
-    def __lt__(self, other: _Key) -> bool:
-        if self.value != other.value:
-            return bool(self.value > other.value if self.is_down else self.value < other.value)  # type: ignore[operator]  # values of one column
-        return self.number < other.number
-
-
-def _token_of(key: _Key) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode((key.value, key.number))).decode()
-
-
-def _key_of(token: str) -> tuple[str | float | bool, int]:
-    try:
-        return msgspec.json.decode(
-            base64.urlsafe_b64decode(token), type=tuple[str | float | bool, int]
+        ident, at, node = name.rpartition("@")
+        naming = Naming(
+            tenant=tenant_or_all(request, self._tenants.of),
+            id=ident if at else name,
+            node=node if at else self._own.node,
+            reason=reason,
+            by=str(caller_of(request)),
         )
-    except (ValueError, msgspec.MsgspecError):
-        raise KernelError(Code.INVALID_ARGUMENT, "after is not the `next` of a page") from None
+        found: list[Named] = [await self._own.named(naming)]
+        silent: list[Silent] = []
+        if naming.node != self._own.node:
+            silent = await self._ask(
+                request,
+                local.NAME,
+                naming,
+                lambda said: found.append(local.named_of(said)),
+                ANSWER_S + local.RATE_S,
+            )
+        for each in found:
+            if each.found:
+                return each.details
+        if silent:
+            listed = ", ".join(f"{each.gateway} ({each.reason})" for each in silent[:8])
+            message = f"connection {name} may be at a gateway that has not answered: {listed}"
+            raise KernelError(Code.UNAVAILABLE, message)
+        raise KernelError(Code.NOT_FOUND, f"there is no connection {name}")
 
-
-def _rates(before: ConnectionShown, now: ConnectionShown) -> Rates:
-    passed_s = max(now.connected_s - before.connected_s, 1e-3)
-    return Rates(
-        round((now.recv_oct - before.recv_oct) / passed_s, 1),
-        round((now.send_oct - before.send_oct) / passed_s, 1),
-    )
+    async def _ask(
+        self,
+        request: Request,
+        kind: str,
+        asked: Listing | Naming,
+        heard: Callable[[bytes], None],
+        within_s: float,
+    ) -> list[Silent]:
+        """Ask all other gateways; those that have not answered. Where they are is told to who
+        administers the node alone.
+        """
+        if self._questions is None:
+            return []
+        silent = await self._questions.ask(kind, local.encoded(asked), within_s, heard)
+        if caller_of(request).administers_node:
+            return silent
+        return [Silent(UNNAMED, each.reason) for each in silent]
 
 
 def _reason(request: Request) -> str:

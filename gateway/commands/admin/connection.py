@@ -1,4 +1,4 @@
-"""`weir connection`: who is connected to a gateway."""
+"""`weir connection`: who is connected, at all gateways."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
-from gateway.commands.common.api import path_of
+from gateway.commands.common.api import Facts, path_of
 from gateway.commands.common.options import FormatOption, TenantOptions, YesOption, with_groups
-from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put
+from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put, say
 from gateway.commands.common.values import confirm
 
 app = typer.Typer(help="Who is connected.", no_args_is_help=True)
 
 Ident = Annotated[str, typer.Argument(metavar="CONNECTION", help="Its id, as `ls` shows it.")]
 UserOption = Annotated[str | None, typer.Option("--user", help="Of this user only.")]
+NodeOption = Annotated[str | None, typer.Option("--node", help="At this gateway only.")]
 ProtocolOption = Annotated[str | None, typer.Option("--protocol", help="By this protocol only.")]
 SortOption = Annotated[
     str, typer.Option("--sort", help="By a column; -COLUMN: from the largest down.")
@@ -44,17 +45,28 @@ COLUMNS = (
 def list_connections(
     user: UserOption = None,
     protocol: ProtocolOption = None,
+    node: NodeOption = None,
     sort: SortOption = "id",
     limit: LimitOption = 1_000,
     *,
     server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the connections of the gateway that is asked."""
+    """List the connections of all gateways; those that do not answer are named."""
     api = server.connect()
-    rows, _ = api.pages("connections", limit, user=user, protocol=protocol, sort=sort)
+    silent: dict[str, str] = {}
+
+    def heard(page: Facts) -> None:
+        silent.update({each["gateway"]: each["reason"] for each in page.get("silent", ())})
+
+    rows, _ = api.pages(
+        "connections", limit, heard, user=user, protocol=protocol, node=node, sort=sort
+    )
     shown = [tuple(_text(each[name]) for name in COLUMNS) for each in rows]
-    put({"connections": rows}, Table(COLUMNS, shown), output)
+    listed = [{"gateway": gateway, "reason": reason} for gateway, reason in silent.items()]
+    put({"connections": rows, "silent": listed}, Table(COLUMNS, shown), output)
+    for gateway, reason in silent.items():
+        say(f"without gateway {gateway}: {reason}")
 
 
 @app.command("info")

@@ -35,7 +35,7 @@ from gateway.commands.common.contexts import chosen
 from gateway.commands.common.output import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gateway.commands.common.contexts import Context
 
@@ -83,10 +83,14 @@ class Api:
         return self.call("GET", path, query=query)
 
     def pages(
-        self, kind: str, most: int | None = None, **query: object
+        self,
+        kind: str,
+        most: int | None = None,
+        heard: Callable[[Facts], None] = lambda _page: None,
+        **query: object,
     ) -> tuple[list[Facts], str | None]:
         """The rows of a list such as `users`, asked for page by page, `most` of them if that is
-        given; and after which name it goes on.
+        given; and after which name it goes on. `heard` is told each page as it came.
         """
         rows: list[Facts] = []
         after: str | None = ""
@@ -94,6 +98,7 @@ class Api:
             limit = PAGE_ROWS if most is None else min(PAGE_ROWS, most - len(rows))
             page = self.get(f"/{kind}", after=after, limit=limit, **query)
             rows += page[kind]
+            heard(page)
             after = page["next"]
         return rows, after
 

@@ -37,6 +37,7 @@ HALVES = range(96, 104)
 TRANSACTIONS = range(104, 112)
 MESH = range(112, 128)
 CLUSTER = range(128, 144)
+QUESTIONS = range(144, 148)
 
 U8 = Annotated[int, Meta(ge=0, le=0xFF)]
 U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]

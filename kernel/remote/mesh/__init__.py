@@ -8,6 +8,7 @@
 - `claimed_names`: names that this gateway has taken
 - `name_registry`: whose a name is, said by its home
 - `local_definitions`: transient topics, routers and routes of this gateway
+- `questions`: what is asked of all other gateways at once
 - `mesh_service`, `mesh_wire`: the store's side; what is said, as bytes
 
 What lives elsewhere is consumed by push streams, as from stores (`streams`).

@@ -37,6 +37,7 @@ from .announcing import Announcer
 from .claimed_names import Names
 from .inbox import Inboxes, InboxProcess
 from .meeting import MeetingPoint, address_of
+from .questions import Questions
 from .remote_memory import GONE_MS, RemoteMemory
 from .remote_process import Key
 
@@ -85,6 +86,7 @@ class Mesh:
         )
         self._met: dict[Channel, dict[str, str]] = {}
         """Gateways that each store hears, with their addresses."""
+        self.questions = Questions(self.remote_memory, self._others)
         self._dialers: dict[str, Dialer] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._peers = _Peers(self)
@@ -105,6 +107,7 @@ class Mesh:
         await asyncio.gather(*self._closing)
         if self.meeting is not None:
             await self.meeting.stop()
+        await self.questions.stop()
         await self.inboxes.stop()
         await self.names.stop()
         self.remote_memory.stop()
@@ -161,6 +164,20 @@ class Mesh:
             self.inboxes.question(method, payload, reply)
 
     # --- Other gateways ---------------------------------------------------------------------
+
+    def _others(self) -> dict[str, str]:
+        """Addresses of the other gateways that stores hear, by the id of the process; also of one
+        that none hears any more, but this one does.
+        """
+        known = {
+            process: ""
+            for number, process in self.remote_memory.processes
+            if number == GATEWAY_NODE
+        }
+        for some in self._met.values():
+            known.update(some)
+        known.pop(self.process, None)
+        return known
 
     def _meet(self) -> None:
         """Dial the gateways that stores hear, and give up those that none does."""
@@ -279,5 +296,7 @@ class _Peers:
         if method in wire.CONSUMERS_OF_1 and channel.version < wire.STREAMS_SINCE:
             message = "the gateway of the topic is newer than this one: consume from it there"
             reply(KernelError(Code.UNAVAILABLE, message))
+        elif method == wire.QUESTION and channel.version >= wire.QUESTIONS_SINCE:
+            self._mesh.questions.question(payload, reply)
         else:
             self._mesh.inboxes.question(method, payload, reply)

@@ -7,6 +7,7 @@ routes, live routes of the topic tree.
       DONE (link, number, failure)     ---->
              <----  ADMINISTER (change)        answer: as `administration_wire` has it
              <----  FIGURES (queue, group)     answer: `TopicStatistics`
+             <----  QUESTION (kind, bytes)     answer: bytes (`questions`)
 
     gateway                                    store
       RESERVE, NAME (clients')         ---->   answer: nothing; the epochs of the names
@@ -54,6 +55,7 @@ NAME = calls.MESH[7]
 LEFT = calls.MESH[8]
 MEET = calls.MESH[9]
 TAKEN = calls.MESH[10]
+QUESTION = calls.QUESTIONS[0]
 
 CONSUMERS_OF_1 = calls.MESH[11:16]
 """By these a gateway of version 1 of the protocol consumes from the memory of another; numbers of
@@ -62,6 +64,9 @@ nothing else."""
 STREAMS_SINCE = 2
 """Gateways of this version of the protocol, and of later ones, consume from each other's memory by
 push streams; with an earlier one they do not."""
+
+QUESTIONS_SINCE = 3
+"""Gateways of this version of the protocol, and of later ones, answer each other's questions."""
 
 BEGINS = 1
 """Flag of an ANNOUNCE: everything is told from here on, once more."""
@@ -117,6 +122,13 @@ class Announce(msgspec.Struct, frozen=True, array_like=True):
 
     flags: U8
     items: list[Item]
+
+
+class Question(msgspec.Struct, frozen=True, array_like=True):
+    """QUESTION: what one gateway asks another, in a form that only the kind of it says."""
+
+    kind: Name
+    asked: bytes
 
 
 class Messages(msgspec.Struct, frozen=True, array_like=True):
@@ -190,6 +202,7 @@ names = msgspec.msgpack.Decoder(Named)
 several = msgspec.msgpack.Decoder(ProcessClients)
 epochs = msgspec.msgpack.Decoder(list[U64])
 clients = msgspec.msgpack.Decoder(Client)
+questions = msgspec.msgpack.Decoder(Question)
 meetings = msgspec.msgpack.Decoder(dict[str, str])
 
 _encode = msgspec.msgpack.Encoder().encode

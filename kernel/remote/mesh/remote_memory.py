@@ -144,6 +144,10 @@ class RemoteMemory:
         """Who has told something and is not given up."""
         return list(self._remote_processes)
 
+    def remote_process(self, process: Process) -> RemoteProcess | None:
+        """One of them; None: it has told nothing, or is given up."""
+        return self._remote_processes.get(process)
+
     @property
     def waiting_bytes(self) -> int:
         """Of messages on their way to other processes."""

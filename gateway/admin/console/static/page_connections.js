@@ -1,7 +1,7 @@
 // Who is connected.
 
 import { get } from "./api.js";
-import { h } from "./dom.js";
+import { h, replace } from "./dom.js";
 import { bytes, count, span } from "./format.js";
 import { pagedTable } from "./table.js";
 
@@ -19,18 +19,24 @@ const COLUMNS = [
   { label: "Sent", sort: "send_oct", number: true, cell: (row) => bytes(row.send_oct) },
 ];
 
+const GATEWAY = { label: "Gateway", cell: (row) => row.node };
+
 export default {
   async show(page) {
     const tenant = page.me.administers_node ? undefined : page.tenant;
     const protocol = h("select", { "aria-label": "Protocol", onchange: () => table.refresh() }, h("option", { value: "" }, "every protocol"), ["amqp", "mqtt", "rocketmq", "sqs"].map((each) => h("option", { value: each }, each)));
     const user = h("input", { type: "search", placeholder: "of user", "aria-label": "Of user", "data-search": true, onchange: () => table.refresh() });
-    const table = pagedTable("Connections", COLUMNS, async ({ sort, after, limit }) => {
-      const found = await get("/connections", { tenant, sort, after, limit, protocol: protocol.value, user: user.value });
+    const node = h("input", { type: "search", placeholder: "at gateway", "aria-label": "At gateway", onchange: () => table.refresh() });
+    const silent = h("p", { class: "note", role: "status" });
+    const columns = page.me.in_cluster ? [COLUMNS[0], GATEWAY, ...COLUMNS.slice(1)] : COLUMNS;
+    const table = pagedTable("Connections", columns, async ({ sort, after, limit }) => {
+      const found = await get("/connections", { tenant, sort, after, limit, protocol: protocol.value, user: user.value, node: node.value });
+      replace(silent, found.silent.map((each) => `Without gateway ${each.gateway}: ${each.reason}. `));
       return { rows: found.connections, next: found.next };
-    }, { sort: "id", search: false, tools: [user, protocol], empty: "Nobody is connected." });
+    }, { sort: "id", search: false, tools: page.me.in_cluster ? [user, node, protocol] : [user, protocol], empty: "Nobody is connected." });
     await table.refresh();
     page.every(5000, table.refresh);
-    return h("div", {}, page.me.in_cluster && h("p", { class: "note" }, "Of the gateway that this page comes from."), table.element);
+    return h("div", {}, silent, table.element);
   },
 };
 
