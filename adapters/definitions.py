@@ -6,6 +6,7 @@ the gateway writes and reads (`gateway.definitions`).
       listener:amqp.tcp: {connections: 1000}
     tenants:
       default:
+        tenant:   {known_as: {mqtt: acme-devices}, sign_in: true}   one that is not there is made
         policies: {senders: {rules: [allow publish topic:orders-*]}}
         users:    {alice: {policies: [senders], password_hash: $argon2id$...}}
         keys:     {AKID: {user: alice, sealed_secret: ...}}
@@ -38,6 +39,15 @@ FORMAT: Final = "weir-definitions/1"
 
 OPAQUE: Final = "msgpack"
 """The only key of an attribute's value that JSON cannot say."""
+
+
+class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tenant itself."""
+
+    known_as: dict[str, str] = {}
+    """Its name by protocol, where that is not its own."""
+    sign_in: bool = True
+    """Whether anybody of it signs in."""
 
 
 class PolicyDefined(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,6 +115,8 @@ class TenantDefined(
 ):
     """What one tenant has, by kind and name."""
 
+    tenant: TenantSettings | None = None
+    """None: it has to be there, and stays as it is."""
     policies: dict[str, PolicyDefined] = {}
     users: dict[str, UserDefined] = {}
     keys: dict[str, KeyDefined] = {}
@@ -140,7 +152,14 @@ class Foreign(Struct, frozen=True):
 
 _DEFAULTS: Final[dict[type[Struct], dict[str, Any]]] = {
     kind: msgspec.to_builtins(kind())
-    for kind in (UserDefined, GroupDefined, TopicDefined, RouteDefined, RouterDefined)
+    for kind in (
+        TenantSettings,
+        UserDefined,
+        GroupDefined,
+        TopicDefined,
+        RouteDefined,
+        RouterDefined,
+    )
 }
 
 

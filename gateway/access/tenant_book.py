@@ -196,7 +196,7 @@ class TenantBook:
             raise KernelError(Code.IN_USE, _being_removed(name))
         if state is TenantState.GONE and not same_customer:
             self._check_told(name, self.records[name])
-        self._check_names(name, names)
+        self.check_names(name, names)
 
     async def alter(
         self, name: str, names: Mapping[str, str | None], by: str, sign_in: bool | None = None
@@ -209,7 +209,7 @@ class TenantBook:
             known = self._here(name)
             wanted = {**known.known_as, **names}
             told = {protocol: shown for protocol, shown in wanted.items() if shown is not None}
-            self._check_names(name, told)
+            self.check_names(name, told)
             return replace(
                 known,
                 known_as=told,
@@ -304,7 +304,7 @@ class TenantBook:
             raise KernelError(Code.NOT_FOUND, f"the tenant {name} is not being removed")
         return known
 
-    def _check_names(self, name: str, names: Mapping[str, str]) -> None:
+    def check_names(self, name: str, names: Mapping[str, str]) -> None:
         if name == DEFAULT_TENANT:
             message = f"the tenant {name} is built in: its names are fixed"
             raise KernelError(Code.INVALID_ARGUMENT, message)

@@ -184,6 +184,18 @@ def _connections(parts: AdminParts, tenants: KnownTenants) -> ConnectionRoutes:
     return ConnectionRoutes(own, tenants, parts.disconnects, parts.questions)
 
 
+def _definitions(parts: AdminParts, tenants: KnownTenants) -> DefinitionRoutes:
+    return DefinitionRoutes(
+        parts.client,
+        parts.principals,
+        parts.limits,
+        tenants,
+        parts.declared,
+        parts.tenants,
+        parts.cluster_admin or parts.features,
+    )
+
+
 def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
     """The application of one listener, behind its guard."""
     words = words_in(parts.declared)
@@ -210,7 +222,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         _connections(parts, tenants),
         PrincipalRoutes(parts.principals, tenants),
         AccessRoutes(parts.identity, tenants),
-        DefinitionRoutes(parts.client, parts.principals, parts.limits, tenants, parts.declared),
+        _definitions(parts, tenants),
         LimitRoutes(parts.limits, parts.quotas, parts.client, parts.tenants.tenants),
         MeteringRoutes(parts.metering),
         SettingRoutes(parts.loaded),

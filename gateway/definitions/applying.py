@@ -17,6 +17,7 @@ from adapters.definitions import (
     KeyDefined,
     PolicyDefined,
     RouterDefined,
+    TenantSettings,
     TopicDefined,
     UserDefined,
     group_options,
@@ -26,17 +27,21 @@ from adapters.definitions import (
 )
 from auth.errors import AuthError
 from auth.users.store import POLICIES_PER_TENANT_MAX, USERS_MAX
+from gateway.access.tenant_records import TenantState
 from gateway.admin.resources.principals import OWN_POLICIES_MAX, OWN_USERS_MAX
 from gateway.definitions.planning import Fault, fault_of
 from gateway.definitions.things import Thing, entity_of
 from kernel.api.changes import PutRoute, PutRouter, PutTopic
 from kernel.api.model import TOPICS_ROUTER
 from kernel.common.errors import KernelError
+from kernel.quotas.limits import Entity, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from adapters.definitions import Definitions
     from gateway.access.limit_records import LimitRecords
+    from gateway.access.tenant_book import TenantBook
     from gateway.admin.http.callers import Caller
     from gateway.admin.resources.principals import Principals
     from kernel.api.client import Client
@@ -60,7 +65,11 @@ class Applying:
         limits: LimitRecords,
         caller: Caller,
         predeclared: Mapping[str, RouterOptions],
+        book: TenantBook,
+        document: Definitions,
     ) -> None:
+        self._book = book
+        self._document = document
         self._client = client
         self._principals = principals
         self._limits = limits
@@ -95,7 +104,9 @@ class Applying:
         """Raises KernelError, AuthError."""
         _, tenant, name, value, source = thing
         is_node = self._caller.administers_node
-        if isinstance(value, PolicyDefined):
+        if isinstance(value, TenantSettings):
+            await self._put_tenant(tenant, value)
+        elif isinstance(value, PolicyDefined):
             most = POLICIES_PER_TENANT_MAX if is_node else OWN_POLICIES_MAX
             await self._principals.put_policy(tenant, name, value.rules, most)
         elif isinstance(value, UserDefined):
@@ -137,6 +148,18 @@ class Applying:
             if value.router is not None and value.router in self._predeclared:
                 await self._predeclare(tenant, value.router)
             await self._client.administer(PutRoute(tenant, source, route_of(value)))
+
+    async def _put_tenant(self, name: str, value: TenantSettings) -> None:
+        by = str(self._caller)
+        if self._book.state(name) is TenantState.HERE:
+            lifted: dict[str, str | None] = dict.fromkeys(self._book.tenants()[name].known_as)
+            await self._book.alter(name, {**lifted, **value.known_as}, by, value.sign_in)
+            return
+        limits = self._document.tenants[name].limits.get(Scope.TENANT.value)
+        if limits:
+            # First: it is never there without them.
+            await self._limits.alter(Entity(Scope.TENANT, name, ""), limits, by)
+        await self._book.add(name, value.known_as, by, sign_in=value.sign_in, same_customer=False)
 
     async def _put_topic(self, tenant: str, name: str, value: TopicDefined) -> None:
         await self._client.load(tenant, topics=(name,), routers=())

@@ -18,6 +18,7 @@ from adapters.definitions import (
     PolicyDefined,
     RouteDefined,
     RouterDefined,
+    TenantSettings,
     TopicDefined,
     UserDefined,
     group_options,
@@ -28,6 +29,7 @@ from adapters.definitions import (
 from auth.errors import AuthError
 from auth.policies.built_in import BUILT_IN_POLICIES
 from auth.policies.policy_rules import Policy, parse_rule
+from auth.principal import name_fault
 from auth.users.directory import secret_context
 from auth.users.records import AccessKey, User, record_fault
 from gateway.admin.http.callers import TAKES_NODE
@@ -41,7 +43,7 @@ from kernel.definitions import definition_checks
 from kernel.quotas.limits import KINDS, LIMIT_MAX, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from adapters.definitions import Definitions
     from auth.private_files.sealed import KeyRing
@@ -67,8 +69,12 @@ class Checks:
         caller: Caller,
         has_tenant: Callable[[str], bool],
         predeclared: Mapping[str, RouterOptions],
+        makes: Collection[str],
     ) -> None:
-        """`predeclared`: routers with reserved names, which adapters make when first used."""
+        """`predeclared`: routers with reserved names, which adapters make when first used; `makes`:
+        tenants that the document makes if they are not there, before all else.
+        """
+        self._makes = makes
         self._document = document
         self._known = known
         self._keys = keys
@@ -88,7 +94,9 @@ class Checks:
             self._caller.check(thing.tenant)
         except KernelError as error:
             return error.message
-        if not self._has_tenant(thing.tenant):
+        if thing.kind == "tenants":
+            return None
+        if not self._has_tenant(thing.tenant) and thing.tenant not in self._makes:
             return f"there is no tenant {thing.tenant} here, or it is being removed"
         return None
 
@@ -105,6 +113,8 @@ class Checks:
 
     def _form(self, thing: Thing, value: Value) -> str | None:
         _, tenant, name, *_ = thing
+        if isinstance(value, TenantSettings):
+            return name_fault("tenant", name)
         if isinstance(value, PolicyDefined):
             rules = tuple(map(parse_rule, value.rules))
             if name in BUILT_IN_POLICIES:
@@ -146,6 +156,8 @@ class Checks:
     async def change(self, thing: Thing, now: Value | None) -> str | None:
         """Why a thing cannot become what the document says; `now`: what there is."""
         value = thing.value
+        if isinstance(value, TenantSettings):
+            return self._tenant_fault(thing.name, value, now)
         if isinstance(value, UserDefined):
             return self._user_fault(thing.tenant, value)
         if isinstance(value, KeyDefined):
@@ -160,6 +172,19 @@ class Checks:
             return self._router_fault(thing, value, now)
         if isinstance(value, RouteDefined):
             return await self._route_fault(thing, value)
+        return None
+
+    def _tenant_fault(self, name: str, value: TenantSettings, now: Value | None) -> str | None:
+        if not self._caller.administers_node:
+            return f"to make or change tenants takes {TAKES_NODE}"
+        book = self._known.book
+        try:
+            if now is None:
+                book.check_new(name, value.known_as, same_customer=False)
+            else:
+                book.check_names(name, value.known_as)
+        except KernelError as error:
+            return error.message
         return None
 
     def _user_fault(self, tenant: str, value: UserDefined) -> str | None:

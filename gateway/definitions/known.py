@@ -13,11 +13,14 @@ from adapters.definitions import (
     PolicyDefined,
     RouteDefined,
     RouterDefined,
+    TenantSettings,
     UserDefined,
     route_defined,
     router_defined,
     topic_defined,
 )
+from auth.principal import DEFAULT_TENANT
+from gateway.access.tenant_records import TenantState
 from gateway.definitions.things import Limited, Thing, Value, entity_of, route_name, spelled_entity
 from kernel.common.limits import RESERVED_PREFIXES
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from auth.users.records import AccessKey, User
     from auth.users.store import AuthStore
     from gateway.access.limit_records import LimitRecords
+    from gateway.access.tenant_book import TenantBook
     from kernel.api.client import Client
     from kernel.api.model import RouterInfo, TopicInfo
 
@@ -37,11 +41,24 @@ LOADED_AT_ONCE: Final = 200
 class Known:
     """What there is of each kind: made anew for each request, for it keeps what it has seen."""
 
-    def __init__(self, client: Client, store: AuthStore, limits: LimitRecords) -> None:
+    def __init__(
+        self, client: Client, store: AuthStore, limits: LimitRecords, book: TenantBook
+    ) -> None:
         self.client = client
+        self.book = book
         self.store = store
         self.limits = limits
         self._routes: dict[tuple[str, str], frozenset[str]] = {}
+
+    def tenant(self, name: str) -> TenantSettings | None:
+        """A tenant that is here, and is not being removed. Of the one that is always there nothing
+        is said unless it is something.
+        """
+        if self.book.state(name) is not TenantState.HERE:
+            return None
+        known_as = self.book.tenants()[name].known_as
+        found = TenantSettings(known_as=dict(known_as), sign_in=name not in self.book.barred)
+        return None if name == DEFAULT_TENANT and found == TenantSettings() else found
 
     async def topic(self, tenant: str, name: str) -> TopicInfo | None:
         """A topic, whatever it is."""
@@ -58,6 +75,9 @@ class Known:
     async def same(self, thing: Thing) -> Value | None:
         """What there is of the kind and name of a thing; None: nothing."""
         kind, tenant, name, value, source = thing
+        if kind == "tenants":
+            always = TenantSettings() if name == DEFAULT_TENANT else None
+            return self.tenant(name) or always
         if kind == "policies":
             policy = self.store.policy(tenant, name)
             return PolicyDefined(rules=[str(each) for each in policy.rules]) if policy else None

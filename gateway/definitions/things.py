@@ -1,8 +1,8 @@
 """A document of definitions taken apart into things.
 
-A thing is what one change makes: a policy, a user, a key, limits, a topic with its groups, a
-router, a route. They are applied in the order of KINDS, in which each refers to earlier ones only;
-a new kind that all others refer to, such as tenants, goes to its front.
+A thing is what one change makes: a tenant, a policy, a user, a key, limits, a topic with its
+groups, a router, a route. They are applied in the order of KINDS, in which each refers to earlier
+ones only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from adapters.definitions import (
     RouteDefined,
     RouterDefined,
     TenantDefined,
+    TenantSettings,
     TopicDefined,
     UserDefined,
     said,
@@ -29,9 +30,10 @@ from kernel.quotas.limits import EACH, Entity, Scope
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-KINDS: Final = ("policies", "users", "keys", "limits", "topics", "routers", "routes")
+KINDS: Final = ("tenants", "policies", "users", "keys", "limits", "topics", "routers", "routes")
 
 SINGULAR: Final = {
+    "tenants": "tenant",
     "policies": "policy",
     "users": "user",
     "keys": "key",
@@ -44,7 +46,14 @@ SINGULAR: Final = {
 
 Limited = dict[str, int]
 Value = (
-    PolicyDefined | UserDefined | KeyDefined | Limited | TopicDefined | RouterDefined | RouteDefined
+    TenantSettings
+    | PolicyDefined
+    | UserDefined
+    | KeyDefined
+    | Limited
+    | TopicDefined
+    | RouterDefined
+    | RouteDefined
 )
 
 
@@ -85,6 +94,10 @@ def things_of(document: Definitions, kinds: Collection[str]) -> Iterator[Thing]:
 
 
 def _of_tenant(kind: str, tenant: str, defined: TenantDefined) -> Iterator[Thing]:
+    if kind == "tenants":
+        if defined.tenant is not None:
+            yield Thing(kind, tenant, tenant, defined.tenant)
+        return
     if kind != "routes":
         for name, value in getattr(defined, kind).items():
             # Built in: a document says its routes.

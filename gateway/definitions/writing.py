@@ -46,6 +46,11 @@ async def _of_kind(
     known: Known, tenant: str, kind: str, kinds: Collection[str]
 ) -> AsyncIterator[bytes]:
     """The pieces of one kind; the first begins with its name. None, if there is nothing."""
+    if kind == "tenants":
+        settings = known.tenant(tenant) if kind in kinds else None
+        if settings is not None:
+            yield b'"tenant":' + _json(said(settings))
+        return
     if kind == "routers" and not {"routers", "routes"}.isdisjoint(kinds):
         things: AsyncIterator[tuple[str, Any]] = known.routers(tenant, kinds)
     elif kind in kinds:

@@ -139,6 +139,50 @@ def test_what_was_written_is_had_again_elsewhere_and_applied_twice_changes_nothi
             channel.basic_publish("shop", "order.7.new", b"x", mandatory=True)
 
 
+def test_tenants_are_made_with_all_that_they_have_and_changed(node: Process) -> None:
+    settings = {"known_as": {"amqp": "fresh-host"}, "sign_in": False}
+    own = {
+        "limits": {"tenant": {"topics": 9}},
+        "policies": {"senders": {"rules": ["allow publish topic:orders-*"]}},
+        "users": {"bob": {"policies": ["senders"]}},
+        "topics": {"orders": {"kind": "work"}},
+    }
+
+    def of(**fields: Any) -> dict[str, Any]:
+        return {"format": "weir-definitions/1", "tenants": {"fresh": fields}}
+
+    for document, query in ((of(**own), ""), (of(**own, tenant=settings), "&only=topics")):
+        found = applied(node, document, f"?dry_run=true{query}")
+        reasons = {each["reason"] for each in found["faults"]}
+        assert reasons == {"there is no tenant fresh here, or it is being removed"}
+    wrong = of(tenant={"known_as": {"amqp": "acme"}})
+    (fault,) = applied(node, wrong, "?dry_run=true")["faults"]
+    assert (fault["kind"], "acme" in fault["reason"]) == ("tenant", True)
+    planned = applied(node, of(**own, tenant=settings), "?dry_run=true")
+    assert planned["faults"] == []
+    assert node.api("GET", "/tenants/fresh").status == 404
+    done = applied(node, of(**own, tenant=settings))
+    assert [each["kind"] for each in done["changes"]] == [
+        *("tenant", "policy", "user", "limits", "topic")
+    ]
+    shown = node.api("GET", "/tenants/fresh").json
+    assert (shown["sign_in"], shown["limits"]) == (False, {"topics": 9})
+    assert (shown["known_as"]["amqp"], shown["users"], shown["topics"]) == ("fresh-host", 1, 1)
+    assert exported(node)["tenants"]["fresh"]["tenant"] == settings
+    assert applied(node, of(**own, tenant=settings))["changes"] == []
+    changed = applied(node, of(tenant={}))["changes"]
+    assert changed[0]["fields"] == {
+        "known_as": [{"amqp": "fresh-host"}, None],
+        "sign_in": [False, None],
+    }
+    shown = node.api("GET", "/tenants/fresh").json
+    assert (shown["sign_in"], shown["known_as"]["amqp"]) == (True, "fresh")
+    assert node.api("DELETE", "/tenants/fresh").status == 202
+    assert node.api("GET", "/tenants/fresh?wait=20").json["state"] == "gone"
+    (fault,) = applied(node, of(tenant=settings), "?dry_run=true")["faults"]
+    assert "fresh" in fault["reason"], "its bill is not told yet"
+
+
 def test_a_difference_is_shown_exactly_and_a_secret_is_not(node: Process) -> None:
     document = exported(node)
     own = document["tenants"]["default"]
@@ -246,7 +290,8 @@ def test_a_key_that_another_server_sealed_is_refused_and_the_rest_can_be_had(
         assert found.status == 400
         assert "which is not in the key file: add that line" in found.json["error"]["message"]
         assert applied(other, document, "?only=policies,users,topics")["faults"] == []
-        assert set(exported(other)["tenants"]["default"]) == {"policies", "users", "topics"}
+        kinds = {"tenant", "policies", "users", "topics"}
+        assert set(exported(other)["tenants"]["default"]) == kinds
 
 
 def test_a_tenants_administrator_gets_and_applies_its_own_and_no_more(node: Process) -> None:

@@ -21,6 +21,7 @@ from adapters.definitions import FORMAT, Definitions, Foreign, Unlike
 from gateway.admin.http.callers import caller_of
 from gateway.admin.http.requests import answer, flag, read_body
 from gateway.admin.http.streaming import StreamedJson
+from gateway.admin.resources.tenant_changes import check_tenants_feature
 from gateway.definitions.applying import Applying
 from gateway.definitions.checks import Checks
 from gateway.definitions.known import Known
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 
     from adapters.base import Declaration
     from gateway.access.limit_records import LimitRecords
+    from gateway.access.tenant_book import TenantBook
     from gateway.admin.resources.principals import Principals
+    from gateway.admin.resources.tenant_changes import Features
     from gateway.admin.resources.tenants import KnownTenants
     from kernel.api.client import Client
     from kernel.api.model import RouterOptions
@@ -77,7 +80,11 @@ class DefinitionRoutes:
         limits: LimitRecords,
         tenants: KnownTenants,
         declared: Mapping[str, Declaration],
+        book: TenantBook,
+        features: Features | None,
     ) -> None:
+        self._book = book
+        self._features = features
         self._client = client
         self._principals = principals
         self._limits = limits
@@ -106,15 +113,20 @@ class DefinitionRoutes:
         caller = caller_of(request)
         predeclared = self._predeclared()
         known = self._known()
-        checks = Checks(
-            document, known, self._principals.keys, caller, self._tenants.takes_more, predeclared
-        )
+        named = {name for name, each in document.tenants.items() if each.tenant is not None}
+        makes = named if "tenants" in kinds and caller.administers_node else set()
+        has = self._tenants.takes_more
+        checks = Checks(document, known, self._principals.keys, caller, has, predeclared, makes)
         plan = await plan_of(document, kinds, known, checks)
+        if any(thing.kind == "tenants" for thing, _ in plan.changes):
+            await check_tenants_feature(self._features)
         if dry_run:
             return answer(_planned(plan, unlike))
         if plan.faults:
             raise KernelError(Code.INVALID_ARGUMENT, _refusal(plan))
-        applying = Applying(self._client, self._principals, self._limits, caller, predeclared)
+        applying = Applying(
+            self._client, self._principals, self._limits, caller, predeclared, self._book, document
+        )
         made = await applying.run([thing for thing, _ in plan.changes])
         done = Applied(
             changes=[plan.changes[number][1] for number in sorted(made)],
@@ -132,7 +144,7 @@ class DefinitionRoutes:
         return None
 
     def _known(self) -> Known:
-        return Known(self._client, self._principals.store, self._limits)
+        return Known(self._client, self._principals.store, self._limits, self._book)
 
     def _predeclared(self) -> Mapping[str, RouterOptions]:
         return {

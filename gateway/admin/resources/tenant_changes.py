@@ -174,14 +174,7 @@ class TenantRoutes:
         return answer(self._shown(name), 202)
 
     async def _check_feature(self) -> None:
-        """Raises KernelError NOT_ALLOWED while the feature of the log is off."""
-        found = [] if self._features is None else (await self._features.features()).features
-        if not any(each.level == TENANTS and each.on for each in found):
-            message = (
-                "the feature `tenants` of the log is off: `weir cluster features enable tenants`"
-                " turns it on, once all processes are of this build"
-            )
-            raise KernelError(Code.NOT_ALLOWED, message)
+        await check_tenants_feature(self._features)
 
     def _shown(self, name: str) -> TenantShown:
         state = self._book.state(name)
@@ -198,6 +191,17 @@ class TenantRoutes:
             topics=sum(1 for _ in self._client.topics(name)),
             is_configured=name in self._book.seeds,
         )
+
+
+async def check_tenants_feature(features: Features | None) -> None:
+    """Raise KernelError NOT_ALLOWED while the feature of the log is off."""
+    found = [] if features is None else (await features.features()).features
+    if not any(each.level == TENANTS and each.on for each in found):
+        message = (
+            "the feature `tenants` of the log is off: `weir cluster features enable tenants`"
+            " turns it on, once all processes are of this build"
+        )
+        raise KernelError(Code.NOT_ALLOWED, message)
 
 
 def _of(name: str) -> Entity:
