@@ -177,6 +177,8 @@ class Cluster:
         for number, server in enumerate(others, 2):
             server.api("POST", "/cluster/join", {"replaces": 0, "same_host": True})
             until(lambda n=number: self._is_member(n), HEAL_SECONDS, f"store {number} joins")
+        # A store that has joined gets its replicas behind that, and leads nothing before.
+        until(self._is_whole, HEAL_SECONDS, "each group is in three stores")
         first.api("POST", "/cluster/rebalance", {})
         until(lambda: len(set(self._leaders())) == 3, HEAL_SECONDS, "the leaders are spread")
 
@@ -196,6 +198,12 @@ class Cluster:
                 with contextlib.suppress(ChaosError):
                     return server.api("GET", "/cluster", seconds=3)
         return {"groups": [], "nodes": []}
+
+    def _is_whole(self) -> bool:
+        """Whether every group has a voter in each of three stores."""
+        groups = self._status()["groups"]
+        voters = [sum(each["voter"] for each in group["replicas"]) for group in groups]
+        return voters == [len(self.stores)] * len(GROUPS)
 
     def _leaders(self) -> list[int]:
         return [each["leader"] for each in self._status()["groups"]]
