@@ -92,8 +92,13 @@ def _is_majority(stores: Collection[int], group: CutMembers) -> bool:
 
 
 def cut_of(records: Sequence[int], without: Collection[int]) -> list[int]:
-    """Stores to be cut. Raises KernelError NOT_FOUND: one that is to be left out is none."""
+    """Stores to be cut. Raises KernelError: NOT_FOUND (one that is to be left out is none);
+    NOT_ALLOWED (there are none: this store has not been let in, or all are to be left out).
+    """
     unknown = sorted(set(without) - set(records))
     if unknown:
         raise KernelError(Code.NOT_FOUND, f"there are no stores {unknown} in the cluster")
-    return sorted(set(records) - set(without))
+    stores = sorted(set(records) - set(without))
+    if not stores:
+        raise KernelError(Code.NOT_ALLOWED, "there is no store of a cluster here that could be cut")
+    return stores

@@ -65,4 +65,6 @@ def test_a_window_that_opens_early_begins_when_the_run_does() -> None:
 async def test_the_window_opens_after_the_warmup_and_closes_at_the_stop() -> None:
     now = time.monotonic_ns()
     times = Go(now, now + 5_000_000, now + 10_000_000, whole=False)
-    assert await done_by(times) == ["start", "open", "stop"]
+    first, *later = await done_by(times)
+    # A turn of the loop may be longer than the window, on a machine that does other things.
+    assert (first, " ".join(later)) == ("start", "open stop")

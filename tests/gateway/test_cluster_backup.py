@@ -104,6 +104,8 @@ def test_stores_cut_under_load_are_restored_as_a_cluster_elsewhere(tmp_path: Pat
     assert weir("backup", "verify", *every).code == 0
     twice = weir("backup", "verify", every[0], every[0])
     assert (twice.code, "of one store" in twice.out) == (3, True)
+    wrong = ("--timeline", "two words", "--data", str(tmp_path / "wrong"))
+    assert "letters and digits" in weir("backup", "restore", every[0], *wrong).err
     with ExitStack() as stack:
         cluster = restored(tmp_path / "anew", backups, stack)
         for number in STORES:

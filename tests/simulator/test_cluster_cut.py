@@ -18,6 +18,7 @@ import pytest
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from kernel.broker.log_commands import commands
 from kernel.cluster import messages
+from kernel.cluster.cluster_cut import cut_of as cut_of_stores
 from kernel.cluster.cluster_cut import cut_stores
 from kernel.cluster.messages import CutStep, CutTold
 from kernel.cluster.store_cut import StoreCut
@@ -300,6 +301,18 @@ async def test_a_store_that_is_late_makes_no_cut_and_one_left_out_needs_a_majori
     await cut_stores(ask, others, (away,), 74)
     assert ask.pins(away).held is None
     assert {each for each, _ in ask.asked[-4:]} == set(others)
+
+
+def test_a_cut_of_no_store_and_without_one_that_is_none_is_refused() -> None:
+    assert cut_of_stores([3, 1, 2], [2]) == [1, 3]
+    for records, without, code in (
+        ([], [], Code.NOT_ALLOWED),
+        ([1], [1], Code.NOT_ALLOWED),
+        ([1], [2], Code.NOT_FOUND),
+    ):
+        with pytest.raises(KernelError) as refused:
+            cut_of_stores(records, without)
+        assert refused.value.code is code
 
 
 def test_what_was_pinned_when_asked_makes_a_cluster_without_holes() -> None:

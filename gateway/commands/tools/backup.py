@@ -24,6 +24,9 @@ app = typer.Typer(
     help="Backups of a server that runs: make, verify, restore.", no_args_is_help=True
 )
 
+WORD_MAX = 64
+"""Stores say it when they connect."""
+
 GIVES_WAY = 19
 """Niceness of who copies: the node on the same machine comes first, and so do its clients."""
 
@@ -190,6 +193,8 @@ def restore(
     if not of_cluster and (timeline or elsewhere):
         raise CommandError("--timeline and --at are for backups of a cluster's stores")
     word = timeline or _new_word()
+    if len(word) > WORD_MAX or not word.isalnum() or not word.isascii():
+        raise CommandError(f"--timeline is a word of at most {WORD_MAX} letters and digits")
     where = dict(map(_address, elsewhere or ()))
     began = _now()
     with _told():

@@ -20,6 +20,9 @@ const KNOWN = {
 };
 const FOR_PROGRAMS = new Set(["/topics/{topic}/groups/{group}/receive", "/topics/{topic}/groups/{group}/settle"]);
 
+const again = () => dispatchEvent(new Event("hashchange"));
+const aSecond = (size) => [size.messages && `${count(size.messages)} messages`, size.bytes && bytes(size.bytes)].filter(Boolean).join(", ");
+
 const said = (answer) => answer && h("pre", {}, JSON.stringify(answer, null, 1));
 
 async function actionsBelow(prefix, names, query, given, done) {
@@ -123,8 +126,12 @@ export default {
     page.every(5000, refresh);
     const protocols = page.me.administers_node ? Object.keys((await get("/node")).connections) : Object.keys(VIEWS);
     const shown = Object.entries(topic.options).map(([key, value]) => [words(key), value]);
+    if (topic.size) shown.unshift(["by itself", `from ${aSecond(topic.size.min)} to ${aSecond(topic.size.max)} a second`]);
+    const size = { template: "/topics/{topic}/size", names, query };
     const actions = h("div", { class: "actions" },
       await actionsBelow("/topics/{topic}/", names, query, {}, refresh),
+      await actionButton({ ...size, method: "PUT", button: "Size", title: "Have it grow and shrink by itself", label: "Set", quiet: true, given: topic.size ?? {}, done: again }),
+      topic.size && await actionButton({ ...size, method: "DELETE", button: "Keep its queues", title: "Have it keep the queues it has?", label: "Keep", quiet: true, done: again }),
       await actionButton({ method: "PATCH", template: "/topics/{topic}", names, query, button: "Change", title: "Change settings", label: "Change", quiet: true, given: topic.options }),
       await actionButton({ method: "DELETE", template: "/topics/{topic}", names, query, button: "Delete", title: `Delete ${name}?`, about: "The topic and all its messages go, in every group and for every protocol.", label: "Delete", danger: true, done: () => { location.hash = "#/topics"; } }));
     return h("div", {},
@@ -134,7 +141,7 @@ export default {
       h("section", {}, h("h2", {}, "Queues"), plainTable("Queues", [
         { label: "Queue", cell: (row) => row.number }, { label: "Raft group", number: true, cell: (row) => row.raft_group },
         { label: "First offset", number: true, cell: (row) => count(row.first_offset) }, { label: "Next offset", number: true, cell: (row) => count(row.next_offset) },
-        { label: "Kept", number: true, cell: (row) => count(row.next_offset - row.first_offset) }], topic.queues)),
+        { label: "Kept", number: true, cell: (row) => count(row.next_offset - row.first_offset) }, { label: "State", cell: (row) => (row.sealed ? "sealed" : "") }], topic.queues)),
       h("section", {}, h("h2", {}, "Settings"), facts(shown)));
   },
 };
