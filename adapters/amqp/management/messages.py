@@ -19,6 +19,7 @@ from adapters.amqp.codec.fields import Table
 from adapters.amqp.codec.methods import short_string
 from adapters.amqp.errors import INTERNAL_ERROR, AmqpError
 from adapters.amqp.limits import LOAD_ATTEMPTS_MAX
+from adapters.amqp.management.exchanges import DEFAULT
 from adapters.amqp.management.queues import plain_table
 from adapters.amqp.management.requests import Answer, Refused, bad_request
 from adapters.amqp.messages.stamps import HEADER
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from adapters.amqp.management.requests import Asked
     from kernel.api.client import Destinations, PublishBatch
     from kernel.api.model import TopicInfo
-
-NO_EXCHANGE: Final = "amq.default"
-"""How paths name the exchange without a name."""
 
 GET_COUNT_MAX: Final = 1_000
 GET_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -67,7 +65,7 @@ async def publish(asked: Asked) -> Answer:
     """basic.publish, confirmed: whether it went anywhere."""
     caller, name = asked.host(), asked.names["name"]
     body = asked.read(["properties", "routing_key", "payload", "payload_encoding"])
-    exchange = "" if name == NO_EXCHANGE else name
+    exchange = "" if name == DEFAULT else name
     arguments = _short(exchange, "exchange") + _short(body["routing_key"], "routing_key") + b"\0"
     payload, block = _payload(body), _block(body["properties"])
     account_most = caller.account.message_bytes_max
