@@ -58,12 +58,13 @@ QUANTUM: Final = 16 * 1_024
 COST_MIN: Final = 1_024
 """What a part costs at least: very small ones are not for nothing."""
 
-ROUND_BYTES_MAX: Final = 512 * 1_024
-"""Of a tenant in one commit: takes a disk of 100 MB/s some 5 ms."""
+ROUND_BYTES_MAX: Final = 256 * 1_024
+"""Of a tenant in one commit: some 3 ms of a disk of 100 MB/s, and as many of CPU for messages of 1 KB.
+With twice as much another tenant waits twice as long (ADR 28), and the one that sends gains nothing."""
 
 ROUND_MS_MAX: Final = 50
-"""A commit that takes longer is waited for no more: perhaps a group has no leader. 512 KiB in 50 ms
-are 10 MB/s; what may be under way at all the kernel bounds."""
+"""A commit that takes longer is waited for no more: perhaps a group has no leader. 256 KiB in 50 ms
+are 5 MB/s; what may be under way at all the kernel bounds."""
 
 BYTES_IN_A_MS: Final = 20_000
 """A commit of more takes its time: nobody enters it before so many bytes a millisecond are over."""

@@ -93,7 +93,7 @@ def judge(machine: Machine, *, ahead_bytes_max: int = AHEAD_BYTES_MAX) -> None:
 def test_ahead_of_a_message_are_two_turns_and_two_commits_of_a_flood_of_large_messages() -> None:
     machine = flooded(cost_ns=QUICK_NS, message_bytes=16 * 1024)
     judge(machine)
-    # All that may be taken is taken: 512 KiB in a commit, one after the other.
+    # All that may be taken is taken: 256 KiB in a commit, one after the other.
     assert machine.stored["flood"] > 0.8 * 0.3 / COMMIT_S * ROUND_BYTES_MAX
     assert machine.turns.counts.held > 5
 
