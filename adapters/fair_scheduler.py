@@ -59,8 +59,8 @@ COST_MIN: Final = 1_024
 """What a part costs at least: very small ones are not for nothing."""
 
 ROUND_BYTES_MAX: Final = 256 * 1_024
-"""Of a tenant in one commit: some 3 ms of a disk of 100 MB/s, and as many of CPU for messages of 1 KB.
-With twice as much another tenant waits twice as long (ADR 28), and the one that sends gains nothing."""
+"""Of a tenant in one commit: some 3 ms of a disk of 100 MB/s, and as much CPU for messages of 1 KB.
+With twice as much others wait twice as long (ADR 28), and who sends gains nothing."""
 
 ROUND_MS_MAX: Final = 50
 """A commit that takes longer is waited for no more: perhaps a group has no leader. 256 KiB in 50 ms

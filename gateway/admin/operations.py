@@ -428,6 +428,21 @@ API: Final[Sequence[Operation]] = (
         "DELETE", "/routers/{router}/routes/{route}", TENANT, routers.RouterRoutes.delete_route
     ),
     # --- Sessions ---------------------------------------------------------------------------
+    Operation(
+        "GET",
+        "/sessions",
+        TENANT,
+        sessions.SessionRoutes.list_sessions,
+        sessions.SessionPage,
+        query=PAGE,
+    ),
+    Operation(
+        "GET",
+        "/sessions/{client}",
+        TENANT,
+        sessions.SessionRoutes.show_session,
+        sessions.SessionDetails,
+    ),
     Operation("DELETE", "/sessions/{client}", TENANT, sessions.SessionRoutes.delete_session),
     # --- Connections ------------------------------------------------------------------------
     Operation(

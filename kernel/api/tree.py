@@ -221,6 +221,33 @@ class Subscriber(Protocol):
         """
 
 
+class SubscriberFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A durable subscriber, as the leader of its home knows it."""
+
+    name: str
+    user: str
+    """Whose it is; empty: nobody's yet."""
+    connected: bool
+    expiry_ms: int | None
+    """How long it outlives its connection; None: for ever."""
+    ends_in_ms: int | None
+    """Until it ends; None: it is connected, or it never does."""
+    subscriptions: int
+    notes: int
+    """Small records of the adapter's, such as of messages that are being exchanged."""
+    has_will: bool
+
+
+class SubscriptionFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A subscription of a durable subscriber."""
+
+    pattern: str
+    share: str
+    """Empty: its own."""
+    waiting: int | None
+    """Messages that it, or its share, has not acked, whoever holds them; None: not counted."""
+
+
 class Tree(Protocol):
     """The trees of all tenants: `Client.tree`."""
 
@@ -268,6 +295,18 @@ class Tree(Protocol):
     async def drop(self, tenant: str, name: str) -> bool:
         """End a subscriber with all it has, whosever it is: an administrator says so. Its
         connection is told that it is taken over; whether there was one.
+        """
+
+    async def subscribers(
+        self, tenant: str, begins: str = "", after: str = "", limit: int = 100
+    ) -> Sequence[SubscriberFacts]:
+        """Durable subscribers by name: at most `limit` (1 to SUBSCRIBERS_LISTED_MAX) of those that
+        begin so, and come behind `after`. Raises KernelError UNAVAILABLE: a group has no leader.
+        """
+
+    async def subscriptions(self, tenant: str, name: str) -> Sequence[SubscriptionFacts]:
+        """Of one durable subscriber, by pattern and share; what waits is counted for the first
+        SUBSCRIPTIONS_COUNTED_MAX. Raises KernelError: NOT_FOUND, UNAVAILABLE.
         """
 
     async def forget(self, tenant: str) -> int:

@@ -105,6 +105,12 @@ for the adapter's own use."""
 WILL_BYTES_MAX = 256 * 1024
 """A will stands in the state and in every snapshot."""
 
+SUBSCRIBERS_LISTED_MAX = 1_001
+"""Subscribers in one answer: a page of a list and the next one, some 100 KB."""
+
+SUBSCRIPTIONS_COUNTED_MAX = 1_000
+"""Subscriptions of one subscriber for which what waits is counted: each asks every home group."""
+
 RETAINED_MAX = 1_000_000
 """Retained messages of one tenant: some 400 bytes of memory each."""
 

@@ -24,9 +24,10 @@ import msgspec
 
 from .frame import Frame, RpcError, RpcFrameKind
 
-VERSIONS = (1, 3)
+VERSIONS = (1, 4)
 """Lowest and highest version of this protocol that this build speaks. 2: gateways consume from each
-other's memory by push streams (docs/adr/0025). 3: they ask each other questions (docs/adr/0012)."""
+other's memory by push streams (docs/adr/0025). 3: they ask each other questions (docs/adr/0012). 4:
+stores list subscribers of the topic tree."""
 
 HELLO_BYTES_MAX = 4_096
 """Of a message before the other end is known."""

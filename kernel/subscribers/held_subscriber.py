@@ -19,6 +19,12 @@ def group_of(number: int, share: str) -> str:
     return f"share/{share}" if share else f"own/{number:x}"
 
 
+def share_of(group: str) -> str:
+    """The share of a consumer group on reference lists; empty: it is a subscriber's own."""
+    kind, _, name = group.partition("/")
+    return name if kind == "share" else ""
+
+
 class SubscriberHost(Protocol):
     """What a subscriber asks of the tree."""
 

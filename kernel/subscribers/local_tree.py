@@ -9,6 +9,7 @@ fdatasynced; a watch, and a subscriber that ends with its connection, live in me
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
@@ -17,8 +18,10 @@ from ..api.model import QueueRef
 from ..api.tree import (
     Subscriber,
     SubscriberConsumer,
+    SubscriberFacts,
     SubscriberSink,
     SubscriberSpec,
+    SubscriptionFacts,
     Watch,
     WatchSink,
     WillJudge,
@@ -39,6 +42,14 @@ from ..store.leading.retained_reading import read, retained_in, too_many
 from ..store.node import Store
 from ..store.replicas.replica import Replica
 from .held_subscriber import HeldSubscriber
+from .listing import (
+    WaitingCounts,
+    first_names,
+    no_subscriber,
+    readers_of,
+    subscribers_named,
+    waiting_in,
+)
 from .local_subscriber import LocalSubscriberConsumer
 from .subscriber_keeper import Keeper, TreeHost
 from .subscribing import Subscribing
@@ -47,7 +58,7 @@ from .tree_owners import Owners
 Lost = Callable[[int, int, int], None]
 
 STEPS_TOGETHER = 10_000
-"""Levels of the names that are looked at before others have their turn: some milliseconds."""
+"""Names, or levels of them, that are looked at before others have their turn: some milliseconds."""
 
 
 class LocalTree:
@@ -212,6 +223,26 @@ class LocalTree:
         """End a subscriber, whosever it is."""
         return await self._subscribing.drop(tenant, name)
 
+    async def subscribers(
+        self, tenant: str, begins: str = "", after: str = "", limit: int = 100
+    ) -> Sequence[SubscriberFacts]:
+        """Durable subscribers by name."""
+        found: list[SubscriberFacts] = []
+        for group in self._store.home_groups:
+            found += await subscribers_in(self._store.replica(group), tenant, begins, after, limit)
+        return sorted(found, key=lambda each: each.name)[:limit]
+
+    async def subscriptions(self, tenant: str, name: str) -> Sequence[SubscriptionFacts]:
+        """Of one durable subscriber, with what waits."""
+        home = self._store.replica(self._subscribing.home_of(tenant, name))
+        readers = readers_of(home, tenant, name)
+        if readers is None:
+            raise no_subscriber(name)
+        counts = WaitingCounts(readers)
+        for group, some in counts.asked(self._routes.groups_of).items():
+            counts.add(some, waiting_in(self._store.replica(group), some))
+        return counts.facts()
+
     async def forget(self, tenant: str) -> int:
         """A tenant is being removed."""
         return await self._subscribing.forget(tenant)
@@ -227,6 +258,19 @@ class LocalTree:
             self._routes.indexes_of,
             self._soon,
         )
+
+
+async def subscribers_in(
+    replica: Replica, tenant: str, begins: str, after: str, limit: int
+) -> list[SubscriberFacts]:
+    """The first of a group by name. Who comes or goes meanwhile may be missing."""
+    names = list(replica.state.subscriber_names)
+    found: list[str] = []
+    for start in range(0, len(names), STEPS_TOGETHER):
+        found += first_names(names[start : start + STEPS_TOGETHER], tenant, begins, after)
+        found = heapq.nsmallest(limit, found)
+        await asyncio.sleep(0)
+    return subscribers_named(replica, tenant, found)
 
 
 async def under_which(replica: Replica, tenant: str, patterns: Sequence[str]) -> list[int]:

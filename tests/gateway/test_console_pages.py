@@ -39,6 +39,7 @@ PAGES = {
     "routers": "door",
     "routers/door": "Routes",
     "connections": NASTY,
+    "sessions": "No session is kept",
     "users": "Access keys",
     "policies": "built in",
     "may": "May the user",
@@ -297,7 +298,15 @@ def test_a_tenants_administrator_signs_in_by_a_form_and_sees_that_tenant_only(
         go(page, node, "topics", "theirs")
         assert page.get_by_text("1 in all").count() == 1
         assert page.get_by_role("navigation").get_by_role("link", name="Settings").count() == 0
-        for path in ("connections", "users", "policies", "tenants", "routers", "topics/theirs"):
+        for path in (
+            "connections",
+            "sessions",
+            "users",
+            "policies",
+            "tenants",
+            "routers",
+            "topics/theirs",
+        ):
             page.goto(f"{node.admin_url}/#/{path}")
             page.wait_for_selector(".content:not([aria-busy])")
             assert page.locator("main > .wrong").text_content() == "", path

@@ -11,9 +11,12 @@ from urllib.parse import quote
 
 import paho.mqtt.client as mqtt
 import pika
+import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+import gateway.cli
+from tests.gateway.cluster import until
 from tests.gateway.serving import Process, serving
 
 if TYPE_CHECKING:
@@ -121,6 +124,53 @@ def test_an_administrator_drops_a_session(tmp_path: Path) -> None:
         assert node.api("DELETE", path).status == 204
         assert node.api("DELETE", path).status == 404
         assert node.api("DELETE", path + "?tenant=nobody").status == 404
+
+
+def test_kept_sessions_are_listed_with_what_waits_for_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path) as node:
+        for name in ("b/1", "a", "c"):
+            with client(node, name, kept=True) as device:
+                assert device.subscribe("home/#") == 1
+                assert device.subscribe("$share/crew/yard") == 1
+        with client(node, "giver") as giver:
+            for number in range(3):
+                assert giver.publish(f"home/{number}", b"x") == 0
+            assert giver.publish("yard", b"x") == 0
+            listed = node.api("GET", "/sessions?limit=2").json
+            assert [each["client"] for each in listed["sessions"]] == ["a", "b/1"]
+            rest = node.api("GET", f"/sessions?limit=2&after={quote(listed['next'])}").json
+            assert [each["client"] for each in rest["sessions"]] == ["c"]
+            assert rest["next"] is None
+            assert node.api("GET", "/sessions?prefix=b/").json["sessions"][0]["client"] == "b/1"
+            found = node.api("GET", "/sessions/" + quote("b/1", safe="")).json
+            assert found["waiting"] == 3
+            assert found["session"]["connected"] is False
+            assert found["session"]["ends_in_s"] is None or found["session"]["ends_in_s"] > 0
+            assert found["subscriptions"] == [
+                {"filter": "home/#", "share": "", "waiting": 3},
+                {"filter": "yard", "share": "crew", "waiting": 1},
+            ]
+        with client(node, "b/1", kept=True) as device:
+            assert {device.take().topic for _ in range(4)} == {
+                "yard",
+                *(f"home/{n}" for n in range(3)),
+            }
+            path = "/sessions/" + quote("b/1", safe="")
+            until(lambda: node.api("GET", path).json["waiting"] == 0, "acks are counted")
+            assert node.api("GET", path).json["session"]["connected"] is True
+        assert node.api("GET", "/sessions/giver").status == 404
+        assert node.api("GET", "/sessions?tenant=nobody").status == 404
+        with pytest.MonkeyPatch.context() as variables:
+            variables.setenv("WEIR_NODE__DATA", str(node.data))
+            for words in (("ls",), ("info", "a")):
+                with pytest.raises(SystemExit) as left:
+                    gateway.cli.main(("session", *words))
+                assert left.value.code == 0
+        said = capsys.readouterr().out
+        assert "b/1" in said
+        assert "3 waiting" in said
 
 
 def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:

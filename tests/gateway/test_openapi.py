@@ -165,6 +165,7 @@ def operations_of(told: dict[str, Any]) -> list[Any]:
 REFUSED = {
     "GET /access",
     "DELETE /console/session",
+    "GET /sessions/{client}",
     "DELETE /sessions/{client}",
     "DELETE /connections",
     "GET /connections/{connection}",

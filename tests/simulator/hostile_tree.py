@@ -10,7 +10,16 @@ import asyncio
 from collections.abc import Sequence
 
 from kernel.api.client import Destinations
-from kernel.api.tree import Subscriber, SubscriberSink, SubscriberSpec, Watch, WatchSink, Will
+from kernel.api.tree import (
+    Subscriber,
+    SubscriberFacts,
+    SubscriberSink,
+    SubscriberSpec,
+    SubscriptionFacts,
+    Watch,
+    WatchSink,
+    Will,
+)
 from kernel.common.errors import KernelError
 from kernel.routing.watches import LocalWatch
 from tests.simulator.hostile_consumer import Host
@@ -124,6 +133,16 @@ class HostileTree:
         finally:
             await self._late.pause()
         return [bool(each) for each in found]
+
+    async def subscribers(
+        self, tenant: str, begins: str = "", after: str = "", limit: int = 100
+    ) -> Sequence[SubscriberFacts]:
+        await self._late.pause()
+        return await self._local.subscribers(tenant, begins, after, limit)
+
+    async def subscriptions(self, tenant: str, name: str) -> Sequence[SubscriptionFacts]:
+        await self._late.pause()
+        return await self._local.subscriptions(tenant, name)
 
     async def open(self, spec: SubscriberSpec, sink: SubscriberSink) -> Subscriber:
         name = (spec.tenant, spec.name)

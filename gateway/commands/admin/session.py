@@ -1,4 +1,4 @@
-"""`weir session`: sessions of MQTT clients."""
+"""`weir session`: kept sessions of MQTT clients."""
 
 from __future__ import annotations
 
@@ -16,9 +16,37 @@ app = typer.Typer(help="Sessions of MQTT clients.", no_args_is_help=True)
 ClientId = Annotated[str, typer.Argument(metavar="CLIENT", help="Client id of the session.")]
 
 
-@app.callback()
-def session() -> None:
-    """Make `rm` a word of its own: an application of one command would be that command."""
+COLUMNS = ("client", "user", "connected", "ends_in_s", "subscriptions", "exchanges", "has_will")
+
+
+@app.command("ls")
+@with_groups
+def list_sessions(
+    prefix: Annotated[str, typer.Option("--prefix", help="Client ids that begin so.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most that are listed.")] = 1_000,
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List the sessions that are kept when their clients are away, and those of who is here."""
+    rows, _ = server.connect().pages("sessions", limit, prefix=prefix or None)
+    shown = [tuple(_text(each[name]) for name in COLUMNS) for each in rows]
+    put({"sessions": rows}, Table(COLUMNS, shown), output)
+
+
+@app.command("info")
+@with_groups
+def show_session(
+    client: ClientId, *, server: TenantOptions, output: FormatOption = Format.TABLE
+) -> None:
+    """Show a session with its subscriptions, and how many messages wait for each."""
+    found = server.connect().get(path_of("sessions", client))
+    rows = [(name, _text(value)) for name, value in found["session"].items()]
+    rows.append(("waiting", _text(found["waiting"])))
+    for each in found["subscriptions"]:
+        share = f"$share/{each['share']}/" if each["share"] else ""
+        rows.append((f"{share}{each['filter']}", f"{_text(each['waiting'])} waiting"))
+    put(found, Table(("session", client), rows), output)
 
 
 @app.command("rm")
@@ -38,3 +66,7 @@ def remove_session(
     )
     server.connect().delete(path_of("sessions", client))
     put({"client": client}, Table(("removed",), [(client,)]), output)
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else f"{value:.0f}" if isinstance(value, float) else str(value)

@@ -12,18 +12,21 @@ majority of the group's voters has fdatasynced; what ends with its connection li
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar, cast
 
 from ...api.client import ConsumerSink, Destinations, Session
 from ...api.tree import (
     Subscriber,
     SubscriberConsumer,
+    SubscriberFacts,
     SubscriberSink,
     SubscriberSpec,
+    SubscriptionFacts,
     Watch,
     WatchSink,
 )
+from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup
 from ...requests.proposer import Proposer
 from ...requests.session import LocalSession
@@ -34,6 +37,7 @@ from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.leading.retained_reading import too_many
 from ...subscribers.held_subscriber import HeldSubscriber
+from ...subscribers.listing import WaitingCounts, no_subscriber
 from ...subscribers.subscribing import Claims, Subscribing
 from ..leader_calls import call_numbers as calls
 from ..leader_calls.call_wire import WireError, decode
@@ -43,6 +47,8 @@ from ..streams.streams import Streams
 from . import tree_wire as wire
 from .consumer import FarSubscriberConsumer, IdleStreams
 from .list_waits import ListWaits
+
+_T = TypeVar("_T")
 
 
 class TreeProcess(Protocol):
@@ -226,6 +232,46 @@ class ClusterTree:
         """End a subscriber, whosever it is."""
         return await self._subscribing.drop(tenant, name)
 
+    async def subscribers(
+        self, tenant: str, begins: str = "", after: str = "", limit: int = 100
+    ) -> Sequence[SubscriberFacts]:
+        """Durable subscribers by name."""
+
+        async def ask(group: RaftGroup) -> list[SubscriberFacts]:
+            question = wire.Names(group, tenant, begins, after, limit)
+            return await self._ask_listing(group, wire.NAMES, question, _facts)
+
+        each = await asyncio.gather(*map(ask, self._process.home_groups))
+        found = [facts for some in each for facts in some]
+        return sorted(found, key=lambda each: each.name)[:limit]
+
+    async def subscriptions(self, tenant: str, name: str) -> Sequence[SubscriptionFacts]:
+        """Of one durable subscriber, with what waits."""
+        home = self._subscribing.home_of(tenant, name)
+        question = wire.Readers(home, tenant, name)
+        readers = await self._ask_listing(home, wire.READERS, question, _readers)
+        if readers is None:
+            raise no_subscriber(name)
+        counts = WaitingCounts(readers)
+
+        async def ask(group: RaftGroup, some: list[wire.Key]) -> None:
+            unacked = wire.Unacked(group, some)
+            waiting = await self._ask_listing(group, wire.UNACKED, unacked, _numbers)
+            if len(waiting) == len(some):
+                counts.add(some, waiting)
+
+        asked = counts.asked(self._routes.groups_of)
+        await asyncio.gather(*(ask(*each) for each in asked.items()))
+        return counts.facts()
+
+    async def _ask_listing(
+        self, group: RaftGroup, method: int, question: object, decoded: Callable[[bytes], _T]
+    ) -> _T:
+        channel = self._leaders.channel_to(group)
+        if channel is not None and channel.version < wire.LISTING_SINCE:
+            raise KernelError(Code.UNAVAILABLE, "a store is of a version that does not list them")
+        return await self._leaders.ask(group, method, wire.encode(question), decoded)
+
     async def forget(self, tenant: str) -> int:
         """A tenant is being removed."""
         return await self._subscribing.forget(tenant)
@@ -257,6 +303,15 @@ class ClusterTree:
 
 def _numbers(payload: bytes) -> list[int]:
     return decode(wire.numbers, payload)
+
+
+def _facts(payload: bytes) -> list[SubscriberFacts]:
+    return decode(wire.facts, payload)
+
+
+def _readers(payload: bytes) -> list[wire.Key] | None:
+    found: list[wire.Key] | None = decode(wire.readers, payload)
+    return found
 
 
 def _page(payload: bytes) -> wire.RetainedPage:

@@ -22,14 +22,15 @@ from ...store.leading.group_use import note_use
 from ...store.leading.retained_reading import read, retained_in
 from ...store.node import Store
 from ...store.replicas.replica import Replica
-from ...subscribers.local_tree import LocalTree, under_which
+from ...subscribers.listing import readers_of, waiting_in
+from ...subscribers.local_tree import LocalTree, subscribers_in, under_which
 from ..leader_calls import call_numbers as calls
 from ..leader_calls.call_wire import WireError, decode
 from ..streams.gateways import Unconcerned
 from . import tree_wire as wire
 
 QUESTIONS_MAX = 64
-"""RETAINED of one connection that are being answered; one more is refused with BUSY."""
+"""Longer questions of one connection that are being answered; one more is refused with BUSY."""
 
 QUESTION_SECONDS = 10.0
 
@@ -84,6 +85,9 @@ class TreeService(Unconcerned):
             wire.CLAIM: self._claim,
             wire.RETAINED: self._retained,
             wire.RETAINS: self._retains,
+            wire.NAMES: self._list_names,
+            wire.READERS: self._list_readers,
+            wire.UNACKED: self._count_unacked,
             wire.WAIT: self._wait,
         }
         tree.lost = self._lost
@@ -122,7 +126,7 @@ class TreeService(Unconcerned):
             raise RpcError(str(error)) from None
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
-        """CLAIM, RETAINED, RETAINS or WAIT."""
+        """One of those that are asked."""
         answer = self._answers.get(method)
         if answer is None:
             raise RpcError(f"method {method} is not called")
@@ -172,6 +176,20 @@ class TreeService(Unconcerned):
         if caller is not None:
             lost = wire.Lost(number, epoch)
             caller.channel.cast(wire.LOST, wire.encode(lost), control=True)
+
+    def _list_names(self, caller: _TreeGateway, payload: bytes, reply: Reply) -> None:
+        asked = decode(wire.names, payload)
+        replica = self._replica(asked.group)
+        found = subscribers_in(replica, asked.tenant, asked.begins, asked.after, asked.limit)
+        self._begin(caller, found, reply)
+
+    def _list_readers(self, _caller: _TreeGateway, payload: bytes, reply: Reply) -> None:
+        asked = decode(wire.reading, payload)
+        reply(wire.encode(readers_of(self._replica(asked.group), asked.tenant, asked.name)))
+
+    def _count_unacked(self, _caller: _TreeGateway, payload: bytes, reply: Reply) -> None:
+        asked = decode(wire.unacked, payload)
+        reply(wire.encode(waiting_in(self._replica(asked.group), asked.keys)))
 
     # --- Lists that are waited for ----------------------------------------------------------
 

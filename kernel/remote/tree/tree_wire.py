@@ -5,6 +5,9 @@ OWNER     told when a connection opens: the number of this process, whose subscr
 CLAIM     asked of a new leader: which of these open subscribers are lost?
 RETAINED  asked: a page of the retained messages under a pattern
 RETAINS   asked: under which of these patterns is something retained?
+NAMES     asked: durable subscribers of the group by name
+READERS   asked: the readers of lists that a subscriber's subscriptions are; None: there is none
+UNACKED   asked: how many messages of the group each of these readers has not acked
 WAIT      asked: tell when these lists have something; answer: those that have already
 FORGET    told: nobody waits for these lists any more
 
@@ -20,10 +23,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ...common.limits import GROUP_NAME_BYTES_MAX
+from ...api.tree import SubscriberFacts
+from ...common.limits import GROUP_NAME_BYTES_MAX, SUBSCRIBERS_LISTED_MAX
 from ..leader_calls.call_numbers import TREE, U16, U32, U64, Name, TreeName
 
 OWNER, CLAIM, RETAINED, WAIT, FORGET, LOST, FILLED, RETAINS = TREE[0:8]
+NAMES, READERS, UNACKED = TREE[8:11]
+
+LISTING_SINCE = 4
+"""Stores of this version of the protocol, and of later ones, answer the last three."""
 
 CLAIM_MAX = 4_096
 """Subscribers in one CLAIM: some 60 KB."""
@@ -79,6 +87,31 @@ class Retains(msgspec.Struct, frozen=True, array_like=True):
     patterns: Annotated[list[TreeName], Meta(max_length=WAIT_MAX)]
 
 
+class Names(msgspec.Struct, frozen=True, array_like=True):
+    """A NAMES; answer: a list of `SubscriberFacts`."""
+
+    group: U16
+    tenant: Name
+    begins: Name
+    after: Name
+    limit: Annotated[int, Meta(ge=1, le=SUBSCRIBERS_LISTED_MAX)]
+
+
+class Readers(msgspec.Struct, frozen=True, array_like=True):
+    """A READERS; answer: a list of `Key`, or None."""
+
+    group: U16
+    tenant: Name
+    name: Name
+
+
+class Unacked(msgspec.Struct, frozen=True, array_like=True):
+    """An UNACKED; answer: a number for each key."""
+
+    group: U16
+    keys: Annotated[list[Key], Meta(max_length=WAIT_MAX)]
+
+
 class Wait(msgspec.Struct, frozen=True, array_like=True):
     """A WAIT or a FORGET. Answer of WAIT: (place in `keys`, queue) of those that have something."""
 
@@ -108,6 +141,11 @@ questions = msgspec.msgpack.Decoder(Retained)
 retaining = msgspec.msgpack.Decoder(Retains)
 pages = msgspec.msgpack.Decoder(RetainedPage)
 waits = msgspec.msgpack.Decoder(Wait)
+names = msgspec.msgpack.Decoder(Names)
+reading = msgspec.msgpack.Decoder(Readers)
+unacked = msgspec.msgpack.Decoder(Unacked)
+facts = msgspec.msgpack.Decoder(list[SubscriberFacts])
+readers = msgspec.msgpack.Decoder(list[Key] | None)
 places = msgspec.msgpack.Decoder(list[tuple[U32, U64]])
 fillings = msgspec.msgpack.Decoder(Filled)
 losses = msgspec.msgpack.Decoder(Lost)

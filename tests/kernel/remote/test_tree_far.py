@@ -21,6 +21,7 @@ from kernel.remote.client import ClusterClient
 from kernel.remote.tree import tree_wire as wire
 from kernel.requests.publish import ProducerBatch
 from kernel.subscribers import local_tree
+from tests.kernel import three_stores
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import body_of
 from tests.kernel.three_stores import CLOCK, Node, leader_of, until
@@ -420,3 +421,44 @@ async def test_garbage_from_a_store_closes_the_connection_and_the_gateway_goes_o
         await until(partial(client.leaders.channel_to, client.groups[0]))
         assert await subscribed.subscribe("a")
         assert not subscribed.lost
+
+
+@ONE_AND_THREE
+async def test_durable_subscribers_are_listed_by_name_with_what_waits_for_them(
+    tmp_path: Path, count: int
+) -> None:
+    async with running_stores(tmp_path, count) as nodes, gateway_of(nodes) as client:
+        gateway = Far(client)
+        names = sorted(f"{kind}-{number}" for kind in "ab" for number in range(5))
+        for name in names:
+            subscriber = await SubscriberClient.open(gateway, name, expiry_ms=60_000)
+            await subscriber.subscribe("a/#")
+        for name in NAMES:
+            await tell(gateway, name, b"x")
+        near = [Near(nodes[0]).client.tree] if count == 1 else []
+        for tree in (gateway.client.tree, *near):
+            found = await tree.subscribers(DEFAULT_TENANT, limit=4)
+            assert [each.name for each in found] == names[:4]
+            assert all((each.connected, each.subscriptions) == (True, 1) for each in found)
+            found = await tree.subscribers(DEFAULT_TENANT, "b-", "b-1", 10)
+            assert [each.name for each in found] == ["b-2", "b-3", "b-4"]
+            assert await tree.subscribers("nobody") == []
+            (subscription,) = await tree.subscriptions(DEFAULT_TENANT, "a-3")
+            assert (subscription.pattern, subscription.share) == ("a/#", "")
+            assert subscription.waiting == len(NAMES)
+            with pytest.raises(KernelError) as error:
+                await tree.subscriptions(DEFAULT_TENANT, "a-9")
+            assert error.value.code is Code.NOT_FOUND
+
+
+async def test_a_store_of_an_older_version_is_not_asked_to_list_subscribers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(three_stores, "VERSIONS", (1, wire.LISTING_SINCE - 1))
+    async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
+        gateway = Far(client)
+        await SubscriberClient.open(gateway, "kept", expiry_ms=60_000)
+        with pytest.raises(KernelError, match="of a version that does not list") as error:
+            await gateway.client.tree.subscribers(DEFAULT_TENANT)
+        assert error.value.code is Code.UNAVAILABLE
+        await SubscriberClient.open(gateway, "another", expiry_ms=60_000)

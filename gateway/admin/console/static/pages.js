@@ -11,6 +11,8 @@ export const PAGES = [
   { path: "routers", label: "Router", parent: "routers", parameter: "router", load: file("router") },
   { path: "connections", label: "Connections", group: "Messages", key: "c", load: file("connections") },
   { path: "connections", label: "Connection", parent: "connections", parameter: "connection", load: file("connection") },
+  { path: "sessions", label: "Kept sessions", group: "Messages", key: "d", load: file("sessions") },
+  { path: "sessions", label: "Kept session", parent: "sessions", parameter: "session", load: file("session") },
   { path: "users", label: "Users and keys", group: "Access", key: "u", load: file("users") },
   { path: "policies", label: "Policies", group: "Access", key: "p", load: file("policies") },
   { path: "may", label: "May X do Y?", group: "Access", key: "m", load: file("may") },
