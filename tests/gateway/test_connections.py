@@ -56,6 +56,8 @@ def test_an_amqp_connection_is_shown_with_its_channels_and_closed(node: Process)
     channel.basic_consume("watched", lambda *_: None, consumer_tag="mine")
     connection.process_data_events(time_limit=0.2)
     (row,) = listed(node, "protocol=amqp&user=guest")
+    assert [each["id"] for each in listed(node, "consumes=watched")] == [row["id"]]
+    assert listed(node, "consumes=another") == []
     assert (row["tenant"], row["user"], row["state"]) == ("default", "guest", "open")
     assert (row["channels"], row["consumers"], row["messages_unacknowledged"]) == (1, 1, 1)
     assert row["client"].startswith("Pika")

@@ -1,6 +1,6 @@
 """Connections of all gateways over HTTP.
 
-GET    /connections?user=&protocol=&client_id=&node=&sort=&after=&limit=&rates=
+GET    /connections?user=&protocol=&client_id=&node=&consumes=&sort=&after=&limit=&rates=
 DELETE /connections?user=&reason=             all of a user, at every gateway
 GET    /connections/CONNECTION                one, with its channels and consumers
 DELETE /connections/CONNECTION?reason=
@@ -52,7 +52,7 @@ UNNAMED: Final = "(one of the cluster)"
 REASON: Final = "an operator has closed the connection"
 REASON_CHARACTERS_MAX: Final = 200
 
-FILTERS: Final = ("user", "protocol", "client_id", "listener", "state", "node")
+FILTERS: Final = ("user", "protocol", "client_id", "listener", "state", "node", local.CONSUMES)
 SORTS: Final = frozenset(ConnectionShown.__struct_fields__)
 
 _log = structlog.get_logger("weir.admin")

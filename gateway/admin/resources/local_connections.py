@@ -29,6 +29,8 @@ LIST: Final = "connections"
 NAME: Final = "connection"
 """Kinds of question."""
 
+CONSUMES: Final = "consumes"
+
 STEP: Final = 64
 """Connections looked at before others have their turn: half a millisecond."""
 
@@ -63,7 +65,7 @@ class Listing(Struct, frozen=True):
     tenant: str | None
     """None: of all tenants, and of those who have not signed in."""
     wanted: dict[str, str]
-    """Columns that have exactly a value."""
+    """Columns that have exactly a value; under CONSUMES, what they consume by this name."""
     column: str
     is_down: bool
     begin: Place | None
@@ -134,8 +136,11 @@ class LocalConnections:
             raise KernelError(Code.INVALID_ARGUMENT, f"there is no column {listing.column[:80]}")
         found: FirstRows[Found] = FirstRows(listing.limit, listing.begin, is_down=listing.is_down)
         wanted = dict(listing.wanted)
+        consumed = wanted.pop(CONSUMES, None)
         if wanted.pop("node", self.node) == self.node:
             async for each, shown in self._all(listing.tenant):
+                if consumed is not None and not (shown.consumers and _consumes(each, consumed)):
+                    continue
                 if all(getattr(shown, name, None) == value for name, value in wanted.items()):
                     by: Value = (
                         each.number if listing.column == "id" else getattr(shown, listing.column)
@@ -188,6 +193,11 @@ class LocalConnections:
         if self._in_cluster:
             facts["id"] = f"{shown.id}@{self.node}"
         return ConnectionRow(node=self.node, rates=rates, **facts)
+
+
+def _consumes(connection: OpenConnection, name: str) -> bool:
+    channels = connection.channels_shown()
+    return any(each.queue == name for channel in channels for each in channel.consumers)
 
 
 def rows_of(answer: bytes) -> list[tuple[Place, ConnectionRow]]:

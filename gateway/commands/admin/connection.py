@@ -16,6 +16,9 @@ app = typer.Typer(help="Who is connected.", no_args_is_help=True)
 Ident = Annotated[str, typer.Argument(metavar="CONNECTION", help="Its id, as `ls` shows it.")]
 UserOption = Annotated[str | None, typer.Option("--user", help="Of this user only.")]
 NodeOption = Annotated[str | None, typer.Option("--node", help="At this gateway only.")]
+ConsumesOption = Annotated[
+    str | None, typer.Option("--consumes", help="Those that consume this queue, or by this filter.")
+]
 ProtocolOption = Annotated[str | None, typer.Option("--protocol", help="By this protocol only.")]
 SortOption = Annotated[
     str, typer.Option("--sort", help="By a column; -COLUMN: from the largest down.")
@@ -45,6 +48,7 @@ COLUMNS = (
 def list_connections(
     user: UserOption = None,
     protocol: ProtocolOption = None,
+    consumes: ConsumesOption = None,
     node: NodeOption = None,
     sort: SortOption = "id",
     limit: LimitOption = 1_000,
@@ -60,7 +64,14 @@ def list_connections(
         silent.update({each["gateway"]: each["reason"] for each in page.get("silent", ())})
 
     rows, _ = api.pages(
-        "connections", limit, heard, user=user, protocol=protocol, node=node, sort=sort
+        "connections",
+        limit,
+        heard,
+        user=user,
+        protocol=protocol,
+        consumes=consumes,
+        node=node,
+        sort=sort,
     )
     shown = [tuple(_text(each[name]) for name in COLUMNS) for each in rows]
     listed = [{"gateway": gateway, "reason": reason} for gateway, reason in silent.items()]
