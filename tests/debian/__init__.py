@@ -1,0 +1,1 @@
+"""Programs that Debian's clients run, unmodified, against a whole broker."""
