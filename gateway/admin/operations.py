@@ -48,6 +48,7 @@ from gateway.admin.resources import (
 from gateway.admin.resources import tenant_changes as changes
 from gateway.admin.resources import topic_shapes as shapes
 from gateway.definitions.things import KINDS
+from gateway.reporting.month_bill import MonthBillShown
 from gateway.reporting.node_metering import Exported
 from kernel.cluster.cluster_admin import ClusterStatus
 from kernel.cluster.messages import FeatureList
@@ -641,6 +642,16 @@ API: Final[Sequence[Operation]] = (
         Exported,
         query=(Parameter("new_archive", "The one that was there is lost, or moved away.", bool),),
     ),
+    Operation(
+        "POST",
+        "/metering/bill",
+        NODE,
+        metering.MeteringRoutes.begin_bill,
+        MonthBillShown,
+        metering.BillAsked,
+        status=(202,),
+    ),
+    Operation("GET", "/metering/bill", NODE, metering.MeteringRoutes.show_bill, MonthBillShown),
     # --- Backups ----------------------------------------------------------------------------
     Operation(
         "POST",

@@ -154,6 +154,7 @@ class Metering(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     enabled: bool
     flush_interval_s: Annotated[int, Meta(ge=1, le=3_600)]
     export_interval_s: Annotated[int, Meta(ge=0, le=86_400)]
+    price_book: str | None
 
 
 class Metrics(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,6 +1,7 @@
 """What a node tells of itself without being asked. Who asks, asks `gateway.admin`.
 
 - `node_metering`: the meters of its adapters, for the bill
+- `month_bill`: what a month has come to so far, by the billing jobs
 - `heartbeat_reports`: whom a gateway serves, told to the manager each second; which of its clients
   are to go elsewhere is the answer
 - `limit_reports`: what is used of limits there, and what a gateway may use (ADR 27)

@@ -25,6 +25,7 @@ from adapters.base import KERNEL_ORIGIN
 from gateway.config.declared import KERNEL_NAME, names_by_origin
 from gateway.config.schema import Metering
 from gateway.process.data_lock import lock_data_directory
+from gateway.reporting.month_bill import MonthBill
 from kernel.api.origins import INTERNAL
 from kernel.common.errors import Code, KernelError
 from kernel.in_process.opening import open_store
@@ -130,6 +131,7 @@ class NodeMetering:
             ),
         )
         self._exporting = asyncio.Lock()
+        self.bill = MonthBill(self.export, self._directory, data, settings.price_book, clock)
         self._running: list[asyncio.Task[None]] = []
         self._told_unnamed: set[int] = set()
         self.failure = ""
@@ -151,6 +153,7 @@ class NodeMetering:
 
     async def stop(self) -> None:
         """Flush what was counted; bounded in time. After the adapters, before the store."""
+        await self.bill.stop()
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -307,7 +310,7 @@ async def _export_offline(data: Path, declared: Mapping[str, Declaration], *, an
     )
     await local.start()
     try:
-        settings = Metering(enabled=True, flush_interval_s=60, export_interval_s=0)
+        settings = Metering(enabled=True, flush_interval_s=60, export_interval_s=0, price_book=None)
         metering = NodeMetering(
             local.client, local.store.replicas, node_of(data), data, clock, settings, declared
         )

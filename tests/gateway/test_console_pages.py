@@ -271,6 +271,17 @@ def test_users_and_policies_are_made_and_asked_about(chromium: Any, node: Proces
         page.get_by_text("a deny beats every allow").wait_for()
 
 
+def test_a_month_is_worked_out(chromium: Any, node: Process) -> None:
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        go(page, node, "bill", "Nothing has been worked out yet")
+        page.get_by_role("button", name="Work out a month").click()
+        page.get_by_role("dialog").get_by_role("button", name="Begin").click()
+        page.get_by_text("is being worked out").or_(
+            page.get_by_text("The bill of")
+        ).first.wait_for()
+
+
 def test_connections_are_closed(chromium: Any, node: Process) -> None:
     with window(chromium, node) as page:
         sign_in(page, node)

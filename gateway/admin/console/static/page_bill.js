@@ -1,28 +1,59 @@
-// What has been counted for the bill.
+// What has been counted for the bill, and what it comes to.
 
 import { get } from "./api.js";
 import { h, replace } from "./dom.js";
 import { count, span, words } from "./format.js";
 import { actionButton } from "./forms.js";
+import { plainTable } from "./table.js";
 import { tile } from "./page_overview.js";
+
+const thisMonth = () => new Date().toISOString().slice(0, 7);
+
+function invoice({ tenant, currency, total, lines }) {
+  return h("section", { class: "card" },
+    h("h3", {}, `${tenant}: ${total} ${currency}`),
+    plainTable(`Invoice of ${tenant}`, [
+      { label: "What", cell: (row) => row.title }, { label: "Quantity", number: true, cell: (row) => count(Number(row.quantity)) },
+      { label: "Price", number: true, cell: (row) => `${Number(row.unit_price)} for ${count(Number(row.per))}` },
+      { label: "Amount", number: true, cell: (row) => row.amount }], lines, { empty: "Nothing that has a price." }));
+}
+
+function told(bill) {
+  if (bill.state === "none") return h("p", { class: "faint" }, "Nothing has been worked out yet since this process began.");
+  if (bill.state === "running") return h("p", { role: "status" }, `The bill of ${bill.period} is being worked out.`);
+  if (bill.state === "failed") return h("p", { class: "wrong", role: "status" }, `The bill of ${bill.period} was not worked out: ${bill.reason}`);
+  const notes = [`As of ${new Date(bill.began_ms).toLocaleString()}, by the price book ${bill.price_book}. These are drafts, and no invoices.`];
+  if (!bill.is_whole_month) notes.push("The month has not ended: what is served until then is still to come.");
+  if (bill.unpriced.length) notes.push(`Without a price: ${bill.unpriced.join(", ")}.`);
+  return [
+    notes.map((note) => h("p", { class: "note" }, note)),
+    bill.problems.map((problem) => h("p", { class: "wrong" }, `Problem: ${problem}`)),
+    bill.invoices.length ? bill.invoices.map(invoice) : h("p", {}, `Nothing was used in ${bill.period}.`),
+  ];
+}
 
 export default {
   async show(page) {
-    const holder = h("div");
+    const counted = h("div");
+    const priced = h("div");
     async function refresh() {
-      const found = await get("/metering");
-      const { state, age_us: age, ...others } = found;
-      replace(holder,
+      const { state, age_us: age, ...others } = await get("/metering");
+      replace(counted,
         h("div", { class: "tiles" },
-          tile("Metering", String(state).toLowerCase(), "of this process", found.over_limit ? "bad" : ""),
-          tile("Rows counted", count(found.rows_flushed), "in the log"),
-          tile("Rows waiting", count(found.rows_waiting), "for their flush"),
+          tile("Metering", String(state).toLowerCase(), "of this process", others.over_limit ? "bad" : ""),
+          tile("Rows counted", count(others.rows_flushed), "in the log"),
+          tile("Rows waiting", count(others.rows_waiting), "for their flush"),
           tile("Oldest count", span(age / 1e6), "that is in no log yet")),
         h("dl", { class: "facts" }, Object.entries(others).map(([name, value]) => [h("dt", {}, words(name)), h("dd", {}, typeof value === "number" ? count(value) : String(value))])));
+      replace(priced, told(await get("/metering/bill")));
     }
     await refresh();
     page.every(5000, refresh);
-    return h("div", {}, h("p", { class: "about" }, "Invoices are made of the exported records: `weir bill --month YYYY-MM` prices them by the price book."),
-      h("div", { class: "actions" }, await actionButton({ method: "POST", template: "/metering/export", button: "Export now", title: "Export what was counted", label: "Export", done: refresh, told: (made) => h("p", {}, `${count(made.rows)} rows in ${count(made.files)} files, in ${made.directory}.`) })), holder);
+    return h("div", {},
+      h("p", { class: "about" }, "What is counted is priced by the billing jobs, as `weir bill --period YYYY-MM` does: some seconds of a core, beside the server."),
+      h("div", { class: "actions" },
+        await actionButton({ method: "POST", template: "/metering/bill", given: { period: thisMonth() }, button: "Work out a month", title: "Work out a month", label: "Begin", done: refresh }),
+        await actionButton({ method: "POST", template: "/metering/export", button: "Export now", title: "Export what was counted", label: "Export", done: refresh, told: (made) => h("p", {}, `${count(made.rows)} rows in ${count(made.files)} files, in ${made.directory}.`) })),
+      h("h2", {}, "So far"), priced, h("h2", {}, "Counted"), counted);
   },
 };
