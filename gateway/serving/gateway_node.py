@@ -30,6 +30,7 @@ from gateway.admin.http.server import Exchange
 from gateway.admin.metrics.gateway_metrics import GatewayFigures, stores_check
 from gateway.admin.metrics.history import History
 from gateway.admin.metrics.process_metrics import NodeCollector
+from gateway.admin.metrics.store_totals import StoreTotals
 from gateway.admin.metrics.topic_metrics import TopicMetrics
 from gateway.config.cluster_settings import gateway_address, peers_of
 from gateway.config.declared import declared_in
@@ -192,7 +193,7 @@ class GatewayNode(ServingNode):
         transient = client.transient.replica
         topics = TopicMetrics(lambda: [transient], self._clock, self._settings.node.metrics)
         health = HealthRoutes(self._checks, collector, topics)
-        history = History(topics, client, self._clock)
+        history = History(topics, client, self._clock, StoreTotals(client.leaders))
         exchange.app = front.admin_app(
             token,
             health,

@@ -31,6 +31,7 @@ from gateway.admin.app import StoreParts, build_store_app
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
 from gateway.admin.metrics.cluster_metrics import StoreCollector
 from gateway.admin.metrics.store_metrics import damage_check, disk_check, features_check
+from gateway.admin.metrics.store_totals import answer_totals
 from gateway.admin.metrics.topic_metrics import TopicMetrics
 from gateway.admin.resources.backups import Pinning
 from gateway.admin.resources.cluster import Admission
@@ -138,6 +139,7 @@ class StoreNode(ServingNode):
         self._remote = remote
         join_peer_stores(local, remote, self._clock, self._random)
         topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
+        answer_totals(service.questions, topics)
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
         checks = partial(self._checks, local, links, remote, roster)

@@ -8,6 +8,7 @@ stores serve. Each package holds both ends of one wire.
 - `streams`, `pulls`: push consumers and receives, at leaders far away
 - `transactions`, `tree`: transactions and half messages; the topic tree
 - `mesh`: what lives in the memory of one gateway, used from others
+- `store_questions`: what gateways ask every store, of what it alone knows
 - `peer_stores`: what stores ask of each other
 - `served_topics`: which topics the clients of a gateway produce to and consume from
 - `filter_wire`, `things`: filters, topics, routers and routes, as they travel

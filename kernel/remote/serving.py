@@ -20,6 +20,7 @@ from .mesh.mesh_service import MeshService
 from .peer_stores.peer_stores_service import PeerStoresService
 from .peer_stores.remote_peer_stores import RemotePeerStores
 from .pulls.pull_service import PullService
+from .store_questions import StoreQuestions
 from .streams.led_groups import StoreGroups
 from .streams.stream_service import CLAIM_MS, SETTLE_IN_MS, StreamService
 from .transactions.half_service import HalfService
@@ -35,6 +36,7 @@ class StoreService(GatewayService):
     administration: AdministrationService
     halves: HalfService
     peer_stores: PeerStoresService
+    questions: StoreQuestions
 
     def refused(self) -> dict[str, int]:
         """What was above a limit since this process began, by what it was."""
@@ -47,6 +49,7 @@ class StoreService(GatewayService):
             "changes": self.administration.figures.over_running,
             "watches": self.halves.figures.over_watches,
             "fellow_questions": self.peer_stores.over_tasks,
+            "gateway_questions": self.questions.refused,
         }
 
 
@@ -89,7 +92,9 @@ def serve_gateways(
     service.administration = AdministrationService(local, feeds)
     service.halves = HalfService(local.client.half_keeper.watches)
     service.peer_stores = PeerStoresService(local, feeds)
-    for section in (service.administration, service.halves, service.peer_stores):
+    service.questions = StoreQuestions()
+    sections = service.administration, service.halves, service.peer_stores, service.questions
+    for section in sections:
         service.add(section)
     return service
 

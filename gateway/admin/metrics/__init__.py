@@ -10,6 +10,7 @@
 - `topic_families`: which metrics these are, and their values
 - `topic_selection`: the topics that /metrics shows: those that are named, and the busiest
 - `tenant_totals`: counters of tenants, added up
+- `store_totals`: the same of all stores, for a gateway
 - `history`: an hour of them in memory, for charts
 - `series_text`: very many series as text, in slices
 """

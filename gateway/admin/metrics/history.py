@@ -7,7 +7,8 @@ the beginning, while the process stood still, where a leader did not answer.
 
 Topics are asked for one by one, by the kernel's client, so that a gateway of a cluster has them as
 a process with a store does. Totals come of a survey of all topics that are led here; where these
-are so many that it takes long, not every point has one (SURVEYED_AT_ONCE).
+are so many that it takes long, not every point has one (SURVEYED_AT_ONCE). A gateway adds what the
+stores say of theirs (`store_totals`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kernel.common.errors import KernelError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gateway.admin.metrics.store_totals import StoreTotals
     from gateway.admin.metrics.tenant_totals import TenantTotals
     from gateway.admin.metrics.topic_metrics import TopicMetrics
     from kernel.api.client import Client
@@ -72,9 +74,9 @@ class Series:
         """The last point that is known."""
         self.asked = number
         """The point at which somebody last asked for it."""
-        self._before: dict[str, int] | None = None
+        self._before: dict[str, float] | None = None
 
-    def put(self, number: int, values: Mapping[str, int]) -> None:
+    def put(self, number: int, values: Mapping[str, float]) -> None:
         """What was counted at a point."""
         passed = number - self.at
         if passed <= 0:
@@ -105,7 +107,17 @@ class Series:
 class History:
     """Of one process. `run` takes the points."""
 
-    def __init__(self, topics: TopicMetrics, client: Client, clock: Clock) -> None:
+    def __init__(
+        self,
+        topics: TopicMetrics,
+        client: Client,
+        clock: Clock,
+        stores: StoreTotals | None = None,
+    ) -> None:
+        """`stores`: of a cluster, whose totals are added to what is led here; None: nothing is
+        led elsewhere.
+        """
+        self._stores = stores
         self._topics = topics
         self._client = client
         self._clock = clock
@@ -136,18 +148,36 @@ class History:
             self._surveyed = number
             await self._topics.look()
             self._select(number)
-            for tenant, totals in self._topics.tenants.items():
-                self._take_tenant(number, tenant, totals)
+            elsewhere = {} if self._stores is None else await self._stores.ask()
+            own = self._topics.tenants
+            for tenant in own.keys() | elsewhere.keys():
+                self._take_tenant(number, tenant, own.get(tenant), elsewhere.get(tenant))
         for (tenant, name), series in (*self._selected.items(), *self._opened.items()):
             await self._take_topic(number, tenant, name, series)
 
-    def _take_tenant(self, number: int, tenant: str, totals: TenantTotals) -> None:
+    @property
+    def silent(self) -> Mapping[int, str]:
+        """Stores that the last point is without, and why."""
+        return {} if self._stores is None else self._stores.silent
+
+    def _take_tenant(
+        self,
+        number: int,
+        tenant: str,
+        own: TenantTotals | None,
+        elsewhere: Mapping[str, float] | None,
+    ) -> None:
         series = self._tenants.get(tenant)
         if series is None:
             if len(self._tenants) >= TENANTS_MAX:
                 return
             series = self._tenants[tenant] = Series(TENANT_SERIES, number)
-        series.put(number, {**totals.now, "ready": totals.ready, "leased": totals.leased})
+        figures: dict[str, float] = dict.fromkeys(TENANT_SERIES, 0)
+        if own is not None:
+            figures |= {**own.now, "ready": own.ready, "leased": own.leased}
+        for name, value in ({} if elsewhere is None else elsewhere).items():
+            figures[name] += value
+        series.put(number, figures)
 
     def _select(self, number: int) -> None:
         """Follow those that /metrics shows; who is no longer among them stays while it is looked

@@ -34,6 +34,8 @@ class HistoryShown(Struct, frozen=True):
     end_ms: int
     """When the last point was, since the epoch."""
     series: dict[str, list[float | None]]
+    without: list[str] = []
+    """Stores that the last point of totals is without, and why."""
 
 
 class HistoryRoutes:
@@ -56,4 +58,8 @@ class HistoryRoutes:
         else:
             topic = await topic_named(self._client, self._tenants.of(request), name)
             end_ms, series = self._history.of_topic(topic)
-        return answer(HistoryShown(STEP_S, end_ms, series))
+        without = []
+        if name is None:
+            silent = self._history.silent.items()
+            without = [f"store {number}: {reason}" for number, reason in silent]
+        return answer(HistoryShown(STEP_S, end_ms, series, without))

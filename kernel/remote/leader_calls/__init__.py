@@ -5,5 +5,6 @@
 - `lanes`, `lane_service`: the calls of one group, in order: the gateway's side, and the store's
 - `fair_gateways`: which gateway's calls are next, while several are active
 - `transaction_wire`: transactions and half messages, which are calls of a leader too, as bytes
+- `answering`: questions that are kinds of bytes
 - `claiming`: what a gateway holds is told to each new leader
 """

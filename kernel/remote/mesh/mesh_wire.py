@@ -124,13 +124,6 @@ class Announce(msgspec.Struct, frozen=True, array_like=True):
     items: list[Item]
 
 
-class Question(msgspec.Struct, frozen=True, array_like=True):
-    """QUESTION: what one gateway asks another, in a form that only the kind of it says."""
-
-    kind: Name
-    asked: bytes
-
-
 class Messages(msgspec.Struct, frozen=True, array_like=True):
     """Head of a FRAME."""
 
@@ -202,7 +195,6 @@ names = msgspec.msgpack.Decoder(Named)
 several = msgspec.msgpack.Decoder(ProcessClients)
 epochs = msgspec.msgpack.Decoder(list[U64])
 clients = msgspec.msgpack.Decoder(Client)
-questions = msgspec.msgpack.Decoder(Question)
 meetings = msgspec.msgpack.Decoder(dict[str, str])
 
 _encode = msgspec.msgpack.Encoder().encode

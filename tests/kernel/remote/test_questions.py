@@ -8,7 +8,7 @@ import pytest
 
 from gateway.admin.metrics.gateway_metrics import GatewayFigures
 from kernel.common.errors import Code, KernelError
-from kernel.remote.mesh import questions as module
+from kernel.remote.leader_calls import answering as module
 from tests.kernel.remote.cluster import Pair, knows_all, meeting_gateway_of
 from tests.kernel.three_stores import until
 

@@ -75,7 +75,7 @@ export default {
           nodes && tile("Connections", compact(nodes.connections), "at this process")),
         health && h("section", {}, h("h2", {}, "Alarms"), alarmsOf(health)),
         h("section", {}, h("h2", {}, whole ? "Last hour, all tenants" : `Last hour of ${page.tenant}`), charts(history, DEPTH, RATES),
-          me.in_cluster && h("p", { class: "note" }, "Of what this gateway leads itself (transient topics): each store has the figures of its own at /metrics. A topic's page has that topic's, wherever it is led.")),
+          history.without.map((store) => h("p", { class: "note" }, `Without ${store}.`))),
         nodes && h("section", {}, h("h2", {}, "Nodes and disk"), h("div", { class: "cards" }, nodes.rows)));
     }
     await refresh();
