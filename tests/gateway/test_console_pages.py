@@ -7,30 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.gateway import browser
+from tests.gateway.browser import checked, go, sign_in, window
 from tests.gateway.serving import Process, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-if CHROMIUM is None:
-    pytest.skip(
-        "no chromium here (Debian: apt-get install chromium): the console's pages are not tested",
-        allow_module_level=True,
-    )
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed here")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe here")
-
 pytestmark = pytest.mark.filterwarnings("default::ResourceWarning")
 
+chromium = browser.chromium
+
 NASTY = "<img src=x onerror=window.pwned=1>"
-WAIT_MS = 10_000
 
 PAGES = {
     "overview": "Alarms",
@@ -79,70 +72,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
             assert process.api(method, path, body).status == 201, path
         assert process.api("PATCH", "/limits/tenant/acme", {"topics": 100}).status == 200
         yield process
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        # Without its own sandbox: tests run as root, too, and it is shown nothing but our pages.
-        browser = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-extensions"]
-        )
-        yield browser
-        browser.close()
-
-
-@contextlib.contextmanager
-def window(chromium: Any, node: Process, **options: Any) -> Iterator[Any]:
-    """A page of a browser without cookies; whatever goes wrong in it fails the test."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 800}, **options)
-    page = context.new_page()
-    page.set_default_timeout(WAIT_MS)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "request", lambda asked: asked.url.startswith(node.admin_url) or wrong.append(asked.url)
-    )
-    page.on(
-        "console",
-        lambda said: (
-            wrong.append(said.text)
-            if said.type == "error" and "the server responded with a status" not in said.text
-            else None
-        ),
-    )
-    yield page
-    assert page.evaluate("window.pwned") is None
-    context.close()
-    assert wrong == []
-
-
-def code_of(node: Process) -> str:
-    found = node.api("POST", "/console/codes", {}).json["code"]
-    assert isinstance(found, str)
-    return found
-
-
-def go(page: Any, node: Process, path: str, shown: str) -> None:
-    page.goto(f"{node.admin_url}/#/{path}")
-    page.wait_for_selector(".content:not([aria-busy])")
-    page.get_by_text(shown).first.wait_for()
-
-
-def sign_in(page: Any, node: Process) -> None:
-    page.goto(f"{node.admin_url}/#code={code_of(node)}")
-    page.get_by_role("heading", name="Overview").wait_for()
-    assert "code" not in page.url
-
-
-def checked(page: Any, what: str) -> None:
-    """No violation that axe knows of."""
-    found = axe.Axe().run(page)
-    told = [
-        (each["id"], [node["html"][:200] for node in each["nodes"][:2]])
-        for each in found.response["violations"]
-    ]
-    assert told == [], what
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -235,6 +164,39 @@ def test_topics_are_made_searched_filled_looked_at_and_deleted(
         page.get_by_role("button", name="Ready").click()
         page.locator("th[aria-sort=descending]").wait_for()
         assert page.locator("tbody th").first.text_content() == "orders"
+
+
+def test_a_topic_is_resized_moved_and_replayed(chromium: Any, node: Process) -> None:
+    for body in ({"name": "told"}, {"name": "jobs", "type": "work"}, {"name": "aside", "type": "work"}):
+        assert node.api("POST", "/topics", body).status == 201
+    assert node.api("POST", "/topics/told/groups", {"name": "readers"}).status == 201
+    for topic in ("told", "jobs"):
+        assert node.api("POST", f"/topics/{topic}/messages", {"body": "x"}).status == 201
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        go(page, node, "topics/told", "readers")
+        page.get_by_role("button", name="Replay").click()
+        page.get_by_text("comes again").wait_for()
+        page.get_by_label("to", exact=True).select_option("earliest")
+        page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+        page.get_by_role("dialog").get_by_role("status").wait_for()
+        page.keyboard.press("Escape")
+        go(page, node, "topics/jobs", "Groups")
+        page.get_by_role("button", name="Resize").click()
+        page.get_by_label("queues", exact=True).fill("2")
+        page.get_by_label("by key", exact=True).select_option("yes")
+        page.get_by_role("dialog").get_by_role("button", name="Resize").click()
+        page.get_by_role("dialog").get_by_role("status").wait_for()
+        page.keyboard.press("Escape")
+        found = node.api("GET", "/topics/jobs").json
+        assert sum(not each.get("sealed") for each in found["queues"]) == 2
+        page.get_by_role("button", name="Move or redrive").click()
+        page.get_by_label("to", exact=True).fill("aside")
+        page.get_by_role("dialog").get_by_role("button", name="Begin").click()
+        page.get_by_role("dialog").get_by_role("status").wait_for()
+        page.keyboard.press("Escape")
+        go(page, node, "topics/aside", "Groups")
+        page.locator("td", has_text="1").first.wait_for()
 
 
 def test_users_and_policies_are_made_and_asked_about(chromium: Any, node: Process) -> None:

@@ -16,6 +16,11 @@ const KNOWN = {
   "/topics/{topic}/messages": { button: "Send a message", title: "Send a message", label: "Send", told: (sent) => h("p", {}, sent.queue === null ? "Sent." : `Stored at offset ${sent.offset} of queue ${sent.queue}.`) },
   "/topics/{topic}/purge": { button: "Purge", danger: true, label: "Purge", told: (done) => h("p", {}, `${count(done.messages)} messages dropped.`) },
   "/topics/{topic}/groups": { button: "New group", title: "New group", label: "Create", quiet: true },
+  "/topics/{topic}/resize": { button: "Resize", label: "Resize", quiet: true },
+  "/topics/{topic}/groups/{group}/seek": {
+    button: "Replay", label: "Replay", quiet: true, title: "Replay, or skip",
+    about: "A stream's group goes on from elsewhere: what it has had since then comes again, or what it skips never does. For this group alone, and while nobody consumes for it. Give one of to, time ms (since 1970) and offset. What a work topic's group has acked is gone, and does not come again.",
+  },
   "/topics/{topic}/moves": { button: "Move or redrive", label: "Begin", quiet: true },
 };
 const FOR_PROGRAMS = new Set(["/topics/{topic}/groups/{group}/receive", "/topics/{topic}/groups/{group}/settle"]);

@@ -1,0 +1,79 @@
+"""The console's page of a cluster, in a real browser: each of its buttons is pressed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.gateway import browser
+from tests.gateway.browser import checked, go, sign_in, window
+from tests.gateway.cluster import Running, running, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.filterwarnings("default::ResourceWarning")
+
+chromium = browser.chromium
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+def press(page: Any, button: str, label: str, **fields: str) -> None:
+    """The first button of that name, and its dialog."""
+    page.get_by_role("button", name=button, exact=True).first.click()
+    for name, value in fields.items():
+        page.get_by_label(name, exact=True).fill(value)
+    page.get_by_role("dialog").get_by_role("button", name=label).click()
+
+
+def row_of(page: Any, table: str, first: str) -> Any:
+    rows = page.get_by_role("table", name=table).locator("tbody tr")
+    return rows.filter(has=page.locator("th", has_text=first)).first
+
+
+def test_leaders_gateways_and_stores_are_moved_from_the_page(
+    chromium: Any, cluster: Running
+) -> None:
+    stores, gateways = cluster
+    with window(chromium, gateways[0]) as page:
+        sign_in(page, gateways[0])
+        go(page, gateways[0], "cluster", "Raft groups")
+        checked(page, "cluster")
+        leader = stores.leaders()[1]
+        to = leader % 3 + 1
+        row = row_of(page, "Raft groups", "1")
+        row.get_by_role("button", name="Transfer").click()
+        page.get_by_label("to", exact=True).fill(str(to))
+        page.get_by_role("dialog").get_by_role("button", name="Transfer").click()
+        page.get_by_role("dialog").wait_for(state="detached")
+        until(lambda: stores.leaders()[1] == to, "the leader has moved")
+        press(page, "Spread leaders", "Spread")
+        page.get_by_role("dialog").wait_for(state="detached")
+        press(page, "Drain", "Drain")
+        page.get_by_role("dialog").wait_for(state="detached")
+        told = gateways[0].api("GET", "/cluster/gateways").json["gateways"]
+        assert any("drain" in str(each).lower() for each in told)
+        press(page, "Turn on levels", "Turn on")
+        page.get_by_role("dialog").wait_for(state="detached")
+        # Who leads a group does not give up its replica: the page says what the server says.
+        row = row_of(page, "Raft groups", "1")
+        row.get_by_role("button", name="Move").click()
+        page.get_by_label("to", exact=True).fill("9")
+        page.get_by_role("dialog").get_by_role("button", name="Move").click()
+        page.get_by_role("dialog").get_by_text("there is no store 9").wait_for()
+        page.keyboard.press("Escape")
+        row_of(page, "Stores", "3").get_by_role("button", name="Take out").click()
+        page.get_by_role("dialog").get_by_role("button", name="Take out").click()
+        page.get_by_role("dialog").wait_for(state="detached")
+
+        def is_out() -> bool:
+            states = {each["number"]: each["state"] for each in stores.status()["nodes"]}
+            return states.get(3) != "member"
+
+        until(is_out, "store 3 is taken out")
