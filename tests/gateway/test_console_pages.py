@@ -167,7 +167,11 @@ def test_topics_are_made_searched_filled_looked_at_and_deleted(
 
 
 def test_a_topic_is_resized_moved_and_replayed(chromium: Any, node: Process) -> None:
-    for body in ({"name": "told"}, {"name": "jobs", "type": "work"}, {"name": "aside", "type": "work"}):
+    for body in (
+        {"name": "told"},
+        {"name": "jobs", "type": "work"},
+        {"name": "aside", "type": "work"},
+    ):
         assert node.api("POST", "/topics", body).status == 201
     assert node.api("POST", "/topics/told/groups", {"name": "readers"}).status == 201
     for topic in ("told", "jobs"):
