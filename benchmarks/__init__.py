@@ -25,7 +25,7 @@ Rows without a protocol:
 - `raft_rows`: the Raft core alone; `placement_rows`: where replicas go, in a large cluster
 - `stream_rows`: a gateway beside a client in the process of the store
 - `many_rows`: very many queues; a restart with very many messages
-- `scrape_row`: metrics of very many topics
+- `scrape_row`, `console_row`: metrics, and pages of the console, of very many topics
 - `metering_rows`: what metering costs a message
 - `micro`: what each stage of the hot path costs
 

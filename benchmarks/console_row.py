@@ -1,0 +1,115 @@
+"""The console's lists of one node with very many topics, and publishing meanwhile.
+
+    python benchmarks/console_row.py [--topics N] [--seconds 20] [--write benchmarks/RESULTS.md]
+
+The node and the publisher are those of `scrape_row`. Measured are the requests that the page of
+topics makes: the first page, one in the middle, a search, and each order; how long the answer
+takes. Then the publisher by itself, and beside a page that is searched and sorted twice a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from statistics import median, quantiles
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import results
+from benchmarks.kernel_load import put
+from benchmarks.scrape_row import Server, prepare, publish, scrape_on
+from benchmarks.session import ROOT, load_average, machine
+
+ROWS = 100
+PAGE_MS_MAX = 200.0
+P99_RATIO_MAX = 1.5
+RUNS = 7
+EVERY_S = 0.5
+
+LISTS = {
+    "first page": "",
+    "page in the middle": "&after=queue-50000",
+    "search": "&search=9999",
+    "search that finds nothing": "&search=nowhere",
+    "by name, down": "&sort=-name",
+    "by ready, down": "&sort=-ready",
+    "by groups, down": "&sort=-groups",
+}
+
+
+def paths() -> dict[str, str]:
+    """What is asked, by name."""
+    return {name: f"/api/v1/topics?limit={ROWS}{query}" for name, query in LISTS.items()}
+
+
+def measure(server: Server, seconds: float) -> dict[str, float]:
+    """See the module's head."""
+    found: dict[str, float] = {}
+    for name, path in paths().items():
+        took_s = [server.scrape(path)[0] for _ in range(RUNS)]
+        found[f"{name}, ms"] = round(median(took_s) * 1_000, 1)
+        found[f"{name}, most ms"] = round(max(took_s) * 1_000, 1)
+    publish(server.amqp, 2)
+    for name, asked in (("alone", []), ("beside a page", list(paths().values()))):
+        child = scrape_on(server, asked, EVERY_S) if asked else 0
+        took = publish(server.amqp, seconds)
+        if child:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        found[f"publish p50 ms, {name}"] = round(median(took), 2)
+        found[f"publish p99 ms, {name}"] = round(quantiles(took, n=100)[98], 2)
+    ratio = found["publish p99 ms, beside a page"] / found["publish p99 ms, alone"]
+    found["publish p99, ratio"] = round(ratio, 2)
+    return found
+
+
+def section(found: dict[str, float], command: str, before: str) -> str:
+    """The row as a section of the results page."""
+    lines = []
+    for name, figure in found.items():
+        bar = met = ""
+        if name.endswith(", ms"):
+            bar, met = f"≤ {PAGE_MS_MAX:g}", "yes" if figure <= PAGE_MS_MAX else "**no**"
+        elif name.endswith("ratio"):
+            bar, met = f"≤ {P99_RATIO_MAX:g}", "yes" if figure <= P99_RATIO_MAX else "**no**"
+        lines.append(f"| {name} | {figure:,} | {bar} | {met} |\n")
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return (
+        f"## Console: pages of {ROWS} of very many topics, and publishing meanwhile\n\n"
+        f"| figure | | bar | met |\n| --- | --- | --- | --- |\n{''.join(lines)}\n"
+        f"`{command}`, {date}; {machine()}; load average before {before}, after {load_average()}\n"
+    )
+
+
+def main() -> None:
+    """Measure, and write the row."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, default=ROOT / ".bench" / "console")
+    parser.add_argument("--topics", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--write", type=Path, help="page whose section of the row is renewed")
+    options = parser.parse_args()
+    shutil.rmtree(options.data, ignore_errors=True)
+    before = load_average()
+    asyncio.run(prepare(options.data, options.topics))
+    server = Server(options.data)
+    os.sched_setaffinity(0, {1})
+    try:
+        server.wait()
+        found = measure(server, options.seconds)
+    finally:
+        server.stop()
+        shutil.rmtree(options.data, ignore_errors=True)
+    put("console", **found)
+    if options.write is not None:
+        command = f"python benchmarks/console_row.py --topics {options.topics}"
+        results.write(options.write, "console", section(found, command, before))
+
+
+if __name__ == "__main__":
+    main()
