@@ -10,9 +10,7 @@ takes. Then the publisher by itself, and beside a page that is searched and sort
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -22,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import results
 from benchmarks.kernel_load import put
-from benchmarks.scrape_row import Server, prepare, publish, scrape_on
+from benchmarks.scrape_row import Server, publish, scrape_on, served
 from benchmarks.session import ROOT, load_average, machine
 
 ROWS = 100
@@ -94,17 +92,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--write", type=Path, help="page whose section of the row is renewed")
     options = parser.parse_args()
-    shutil.rmtree(options.data, ignore_errors=True)
     before = load_average()
-    asyncio.run(prepare(options.data, options.topics))
-    server = Server(options.data)
-    os.sched_setaffinity(0, {1})
-    try:
-        server.wait()
+    with served(options.data, options.topics) as server:
         found = measure(server, options.seconds)
-    finally:
-        server.stop()
-        shutil.rmtree(options.data, ignore_errors=True)
     put("console", **found)
     if options.write is not None:
         command = f"python benchmarks/console_row.py --topics {options.topics}"

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from gateway.process.slices import Slice
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator, Sequence
@@ -80,9 +82,9 @@ class RightsWatch:
         self._slice()
 
     def _slice(self) -> None:
-        ends = self._loop.time() + SLICE_S
+        piece = Slice(SLICE_S)
         while self._step():
-            if self._loop.time() >= ends:
+            if piece.is_over:
                 self._timer = self._loop.call_later(PAUSE_S, self._slice)
                 return
         self.start()

@@ -3,5 +3,6 @@
 - `running`: takes its data directory, runs until told to stop, ends
 - `data_lock`: one process a data directory
 - `open_files`: how many files, and so connections, it may have open
+- `slices`: long work in pieces that keep the event loop for a bounded time
 - `garbage`: when Python's cycle collector runs
 """

@@ -20,6 +20,7 @@ from gateway.admin.metrics.series_text import Kind, MetricHead, columns_of, writ
 from gateway.admin.metrics.tenant_totals import Totals
 from gateway.admin.metrics.topic_families import FAMILIES, TENANT_COLUMNS, tenant_series
 from gateway.admin.metrics.topic_selection import Selection
+from gateway.process.slices import Slice
 from kernel.common.errors import Code, KernelError
 from kernel.store.topic_figures import is_shown, survey
 
@@ -71,8 +72,8 @@ class TopicMetrics:
         self._surveys = 0
         self.seen = 0
         """Topics that the last survey went through."""
-        self.depths: Mapping[TopicId, tuple[int, int]] = {}
-        """(ready of the group that is furthest behind, leased) as of then, where there are any."""
+        self._depths: dict[TopicId, tuple[int, int]] = {}
+        self._before: dict[TopicId, tuple[int, int]] = {}
         self._surveyed_ms = -(10**9)
         self._detailed = 0
         for each in replicas():
@@ -112,10 +113,20 @@ class TopicMetrics:
                 found.add(figures)
                 choosing.add(figures)
         self.seen = seen
-        self.depths = depths
+        before, self._depths = self._depths, depths
         self._surveyed_ms = self._clock.monotonic_ms()
         self._totals.end(found)
         self._chosen = self._selection.end(choosing, self._clock.monotonic_ms())
+        # Whoever sorts by them may still look at those of the survey before.
+        self._before, gone = before, self._before
+        await _let_go(gone)
+
+    @property
+    def depths(self) -> Mapping[TopicId, tuple[int, int]]:
+        """(ready of the group that is furthest behind, leased) as of the last survey, of topics
+        that have any.
+        """
+        return self._depths
 
     @property
     def tenants(self) -> Mapping[str, TenantTotals]:
@@ -195,21 +206,30 @@ class TopicMetrics:
 SURVEYED_AT_ONCE: Final = 10_000
 """Topics that are surveyed whenever somebody wants to know: 0.1 s of a core."""
 
+FREED_TOGETHER = 2_000
+
 SLICE_TOPICS = 8
 """Topics between two looks at the clock."""
 
 
+async def _let_go(depths: dict[TopicId, tuple[int, int]]) -> None:
+    """Free what nobody looks at any more, some in each turn: of 100,000 it takes milliseconds."""
+    while depths:
+        for _ in range(min(len(depths), FREED_TOGETHER)):
+            depths.popitem()
+        await asyncio.sleep(0)
+
+
 async def _slices(replicas: Sequence[Replica]) -> AsyncIterator[Sequence[TopicFigures]]:
     """All topics, a few at a time; the event loop has its turn each SLICE_S."""
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + SLICE_S
+    piece = Slice(SLICE_S)
     part: list[TopicFigures] = []
     for figures in survey(replicas):
         part.append(figures)
         if len(part) >= SLICE_TOPICS:
             yield part
             part = []
-            if loop.time() >= ends:
+            if piece.is_over:
                 await asyncio.sleep(0)
-                ends = loop.time() + SLICE_S
+                piece.renew()
     yield part
