@@ -1,7 +1,6 @@
 """Passwords, and what keeps those who guess them from taking the CPU of others.
 
 - `passwords`: argon2id in threads
-- `imported_hashes`: hashes that another broker has made
 - `digests`: the memory of what was checked
 - `guessing`: who guesses waits
 - `fair_queue`: a flood of logins does not keep others out

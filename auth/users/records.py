@@ -12,7 +12,6 @@ import re
 import argon2
 import msgspec
 
-from ..password_checks.imported_hashes import imported_fault, is_imported
 from ..policies.policy_rules import Policy, rule_fault
 from ..principal import name_fault
 
@@ -37,8 +36,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, tag="user"):
     tenant: str
     name: str
     password_hash: str = ""
-    """argon2id in PHC form, or as it was imported (`password_checks.imported_hashes`); empty: no
-    password signs this user in."""
+    """argon2id in PHC form; empty: no password signs this user in."""
     policies: tuple[str, ...] = ()
     enabled: bool = True
     created_ms: int = 0
@@ -147,9 +145,7 @@ def _policy_fault(policy: Policy) -> str | None:
 
 
 def password_hash_fault(password_hash: str) -> str | None:
-    """Why a string is no hash that this server would check, or None if it is one."""
-    if is_imported(password_hash):
-        return imported_fault(password_hash)
+    """Why a string is no argon2id hash that this server would run, or None if it is one."""
     try:
         cost = argon2.extract_parameters(password_hash)
     except (argon2.exceptions.InvalidHashError, ValueError):

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 from adapters.amqp.importing.name_patterns import is_found, patterns_of, tree_pattern_of
 from adapters.amqp.names import DEFAULT_VIRTUAL_HOST, TREE
 from adapters.definitions import PolicyDefined, UserDefined
-from auth.password_checks.imported_hashes import imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,16 +45,8 @@ def policy_name(user: str) -> str:
 
 
 def user_of(user: Row, rules: Sequence[str]) -> UserDefined:
-    """A user in a virtual host in which these are its rules, with the password it had."""
-    return UserDefined(
-        policies=[policy_name(text(user, "name"))] if rules else [],
-        password_hash=hash_of(user) or "",
-    )
-
-
-def hash_of(user: Row) -> str | None:
-    """The hash of a user's password as it is kept here; None: it has none, or none that is read."""
-    return imported(text(user, "hashing_algorithm"), text(user, "password_hash"))
+    """A user in a virtual host in which these are its rules."""
+    return UserDefined(policies=[policy_name(text(user, "name"))] if rules else [])
 
 
 def policy_of(rules: Sequence[str]) -> PolicyDefined:

@@ -112,8 +112,6 @@ def test_permissions_become_policies_that_grant_no_more(foreign: Foreign) -> Non
     assert "allow publish tree:sensors/#" in rules
     assert not [rule for rule in rules if "configure" in rule or "consume tree" in rule]
     assert tenant.users["watcher"].policies == []
-    assert tenant.users["watcher"].password_hash.startswith("$rabbit_password_hashing_sha256$VC3q")
-    assert tenant.users["robot"].password_hash == ""
     assert tenant.policies["rabbitmq-alice"].rules[-1] == ("allow administer node:admin tenant:*")
     acme = foreign.definitions.tenants["acme"]
     assert acme.users["worker"].policies == ["rabbitmq-worker"]
@@ -129,6 +127,9 @@ def test_everything_without_an_equal_is_named(foreign: Foreign) -> None:
         "exchange passing in vhost /",
         "queue history in vhost /",
         "queue passing in vhost /",
+        "password of user worker",
+        "password of user alice",
+        "password of user watcher",
         "user guest",
         "user worker in vhost acme",
         "tag monitoring of user watcher",
