@@ -8,7 +8,7 @@
     vhost-limits, limits of users              limits of connections, queues
 
 Everything else has no equal here, and is told by its name: other parameters, plugins' included,
-tags, hashes of passwords, streams, what is not durable.
+tags, MD5 hashes of passwords, streams, what is not durable.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from adapters.amqp.errors import AmqpError
 from adapters.amqp.importing.name_patterns import is_found
 from adapters.amqp.importing.rabbit_rights import (
     RABBITS_OWN,
+    hash_of,
     policy_name,
     policy_of,
     rules_of,
@@ -302,9 +303,9 @@ class _Reader:
         for tag in tags(row):
             if tag != "administrator":
                 self._say(f"tag {tag} of user {name}", "has no equal")
-        if text(row, "password_hash"):
+        if hash_of(row) is None:
             algorithm = text(row, "hashing_algorithm") or "unknown"
-            why = f"is hashed by {algorithm}, which is not read here: `weir user set --password`"
+            why = f"is no hash by {algorithm} that is read here: `weir user set --password`"
             self._say(f"password of user {name}", why)
         permissions = self._rows("permissions")
         topics = self._rows("topic_permissions")

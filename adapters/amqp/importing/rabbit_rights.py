@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from adapters.amqp.importing.name_patterns import is_found, patterns_of, tree_pattern_of
 from adapters.amqp.names import DEFAULT_VIRTUAL_HOST, TREE
 from adapters.definitions import PolicyDefined, UserDefined
+from auth.password_checks.salted_hashes import is_salted, parts_of, salted_fault, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
 
 RABBITS_OWN: Final = "guest"
 DEFAULT_EXCHANGE: Final = "amq.default"
+
+OWN_ALGORITHM: Final = "argon2id"
+"""What a hash of our own is called where RabbitMQ names its module."""
+
+_MODULES: Final = "rabbit_password_hashing_"
+_HASHES: Final = {f"{_MODULES}{kind}": kind for kind in ("sha256", "sha512")}
+_FIRST_ALGORITHM: Final = f"{_MODULES}sha256"
+"""RabbitMQ's own, where none is named."""
 
 _RESOURCES_MAX: Final = 16
 """Of one rule (`auth.policies.policy_rules.RESOURCES_PER_RULE_MAX`); a pattern takes two."""
@@ -46,7 +55,33 @@ def policy_name(user: str) -> str:
 
 def user_of(user: Row, rules: Sequence[str]) -> UserDefined:
     """A user in a virtual host in which these are its rules."""
-    return UserDefined(policies=[policy_name(text(user, "name"))] if rules else [])
+    return UserDefined(
+        policies=[policy_name(text(user, "name"))] if rules else [],
+        password_hash=hash_of(user) or "",
+    )
+
+
+def hash_of(user: Row) -> str | None:
+    """The hash of a user's password as it is stored here; empty: no password signs it in. None: it
+    is hashed in a way that is not read.
+    """
+    encoded, algorithm = text(user, "password_hash"), text(user, "hashing_algorithm")
+    if not encoded:
+        return ""
+    if algorithm == OWN_ALGORITHM:
+        return encoded
+    kind = _HASHES.get(algorithm or _FIRST_ALGORITHM)
+    stored = spelled(kind, encoded) if kind is not None else ""
+    return stored if stored and salted_fault(stored) is None else None
+
+
+def hash_row(stored: str) -> dict[str, str]:
+    """The same as RabbitMQ says it: the inverse of `hash_of`."""
+    if not is_salted(stored):
+        algorithm = OWN_ALGORITHM if stored else _FIRST_ALGORITHM
+        return {"password_hash": stored, "hashing_algorithm": algorithm}
+    kind, encoded = parts_of(stored)
+    return {"password_hash": encoded, "hashing_algorithm": f"{_MODULES}{kind}"}
 
 
 def policy_of(rules: Sequence[str]) -> PolicyDefined:
