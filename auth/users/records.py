@@ -20,6 +20,9 @@ POLICIES_PER_USER_MAX = 8
 RULES_PER_POLICY_MAX = 64
 """With 16 resources a rule, 8,192 patterns are the most that one uncached decision looks at."""
 
+NOTE_BYTES_MAX = 4096
+"""Three long expressions of permissions, and those of some exchanges."""
+
 SEALED_SECRET_BYTES_MAX = 1024
 """A secret of 40 bytes seals to 73; the rest is room for later envelopes."""
 
@@ -139,6 +142,8 @@ def _policy_fault(policy: Policy) -> str | None:
         return "a policy without rules: remove it instead"
     if len(policy.rules) > RULES_PER_POLICY_MAX:
         return f"a policy has at most {RULES_PER_POLICY_MAX} rules"
+    if len(policy.note.encode("utf-8", "surrogatepass")) > NOTE_BYTES_MAX:
+        return f"the note of a policy has at most {NOTE_BYTES_MAX} bytes"
     for number, rule in enumerate(policy.rules, start=1):
         fault = rule_fault(rule)
         if fault is not None:

@@ -574,6 +574,7 @@ API: Final[Sequence[Operation]] = (
         Definitions,
         query=(
             ONLY,
+            Parameter("name", "Only what is called so, of each kind."),
             Parameter("secrets", "Without users and keys, if false.", bool),
         ),
     ),

@@ -19,13 +19,14 @@ from auth.principal import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from adapters.amqp.caller import Caller
     from adapters.amqp.handshake import AmqpSettings
     from adapters.amqp.management.rates import Rates
     from adapters.amqp.messages.stamps import Stamps
     from adapters.amqp.topology.declaring import Declarations
-    from adapters.base import Adapter, Rights
+    from adapters.base import Adapter, Administration, Rights
     from kernel.api.client import Client
     from kernel.common.ports import Clock
 
@@ -96,6 +97,10 @@ class Broker:
     clock: Clock
     adapter: Adapter
     """That of AMQP, whose connections are shown."""
+    administration: Administration
+    """/api/v1, for what is administered."""
+    changing: AbstractAsyncContextManager[None]
+    """Held by who changes users: what is read stays so until it is written."""
     rates: Rates
     version: str
     started_ms: int

@@ -1,6 +1,6 @@
 """All that is defined, as one document (`adapters.definitions`), over HTTP.
 
-    GET  /definitions?only=&secrets=     POST /definitions?only=&dry_run=
+    GET  /definitions?only=&name=&secrets=     POST /definitions?only=&dry_run=
 
 Each takes ?tenant=NAME; who administers the node and names none gets, or applies, all tenants.
 
@@ -103,7 +103,8 @@ class DefinitionRoutes:
             kinds -= _SECRET_KINDS
         asked = self._asked(request)
         tenants = self._tenants.known_to(caller_of(request)) if asked is None else [asked]
-        parts = written(self._known(), tenants, kinds, of_all=asked is None)
+        only = request.query_params.get("name")
+        parts = written(self._known(), tenants, kinds, of_all=asked is None, only=only)
         return StreamedJson(parts)
 
     async def apply_definitions(self, request: Request) -> Response:
