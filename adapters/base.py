@@ -149,14 +149,15 @@ class Administration(Protocol):
 
     async def ask(
         self,
-        rights: Rights,
+        rights: Rights | None,
         method: str,
         path: str,
         query: Mapping[str, str],
         body: bytes = b"",
     ) -> tuple[int, bytes]:
-        """Status and JSON of a request below /api/v1, on behalf of who has these rights; `path` is
-        percent-encoded. Raises KernelError UNAVAILABLE (it is not served yet), TOO_LARGE.
+        """Status and JSON of a request below /api/v1, on behalf of who has these rights; None: of
+        the operator, by an adapter that has seen to it that its caller may have the answer. `path`
+        is percent-encoded. Raises KernelError UNAVAILABLE (it is not served yet), TOO_LARGE.
         """
 
 

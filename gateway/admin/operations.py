@@ -439,6 +439,7 @@ API: Final[Sequence[Operation]] = (
         query=(
             *(Parameter(name, "Only with exactly this.") for name in connections.FILTERS),
             Parameter("sort", "The column to sort by; `-` before it: the largest first."),
+            Parameter("details", "With the channels and consumers of each.", bool),
             Parameter("rates", "Look twice, a second apart, for bytes a second.", bool),
             AFTER,
             LIMIT,

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.gateway.serving import Answer, Process, serving
@@ -13,6 +14,13 @@ from tests.gateway.serving import Answer, Process, serving
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+@dataclass
+class Shown(Answer):
+    """An answer with its headers."""
+
+    headers: dict[str, str]
 
 
 @contextlib.contextmanager
@@ -38,13 +46,14 @@ def ask(
     body: Any = None,
     login: str = "guest:guest",
     host: str = "127.0.0.1",
-) -> Answer:
+) -> Shown:
     connection = http.client.HTTPConnection("127.0.0.1", node.listeners["management"], timeout=20)
     shown = "Basic " + base64.b64encode(login.encode()).decode()
     data = None if body is None else json.dumps(body)
     try:
         connection.request(method, "/api" + path, data, {"Authorization": shown, "Host": host})
         response = connection.getresponse()
-        return Answer(response.status, response.read())
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Shown(response.status, response.read(), headers)
     finally:
         connection.close()

@@ -13,7 +13,11 @@ from adapters.amqp.management.requests import Refused, bad_request, not_authoris
 from adapters.definitions import FORMAT, Definitions, TenantDefined
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from adapters.amqp.management.requests import Asked
+
+NOTHING: Final[Mapping[str, str]] = {}
 
 _NOT_THERE: Final = 404
 _DONE: Final = frozenset({200, 201, 202, 204})
@@ -26,12 +30,21 @@ def part(name: str) -> str:
 
 
 async def ask(
-    asked: Asked, method: str, path: str, body: object = None, **query: str
+    asked: Asked,
+    method: str,
+    path: str,
+    body: object = None,
+    query: Mapping[str, str] = NOTHING,
+    *,
+    of_own: bool = False,
 ) -> tuple[int, Any]:
-    """Status and answer of a request that was carried out. Raises Refused."""
+    """Status and answer of a request that was carried out; `of_own`: it is about what is the
+    caller's own, who needs no right for it. Raises Refused.
+    """
     data = b"" if body is None else msgspec.json.encode(body)
     administration = asked.broker.administration
-    status, answer = await administration.ask(asked.own, method, path, query, data)
+    rights = None if of_own else asked.own
+    status, answer = await administration.ask(rights, method, path, query, data)
     found: Any = msgspec.json.decode(answer) if answer else None
     if status in _DONE:
         return status, found
@@ -49,10 +62,10 @@ async def ask(
     raise Refused(status, str(found["error"]["code"]), reason)
 
 
-async def removed(asked: Asked, path: str, **query: str) -> bool:
+async def removed(asked: Asked, path: str, query: Mapping[str, str] = NOTHING) -> bool:
     """Remove something; False: it was not there. Raises Refused."""
     try:
-        await ask(asked, "DELETE", path, **query)
+        await ask(asked, "DELETE", path, None, query)
     except Refused as refused:
         if refused.status != _NOT_THERE:
             raise
@@ -65,7 +78,7 @@ async def defined(asked: Asked, tenant: str, kinds: str, name: str | None = None
     query = {"only": kinds, "tenant": tenant}
     if name is not None:
         query["name"] = name
-    _, found = await ask(asked, "GET", "/definitions", **query)
+    _, found = await ask(asked, "GET", "/definitions", None, query)
     document = msgspec.convert(found, Definitions)
     return document.tenants.get(tenant, TenantDefined())
 
@@ -73,7 +86,7 @@ async def defined(asked: Asked, tenant: str, kinds: str, name: str | None = None
 async def apply(asked: Asked, tenant: str, kinds: str, wanted: TenantDefined) -> None:
     """Have a tenant have this too. Raises Refused: nothing was done, or not all of it."""
     document = Definitions(format=FORMAT, tenants={tenant: wanted})
-    await ask(asked, "POST", "/definitions", document, only=kinds, tenant=tenant)
+    await ask(asked, "POST", "/definitions", document, {"only": kinds, "tenant": tenant})
 
 
 def administered(asked: Asked) -> list[tuple[str, str]]:

@@ -61,6 +61,9 @@ _BYTES_MAX: Final[dict[object, int]] = {
     apply_definitions: DOCUMENT_BYTES_MAX,
 }
 
+SILENT_HEADER: Final = b"x-weir-silent"
+"""Of a list that lacks what some gateways have: which, and why."""
+
 _REALM: Final = b'Basic realm="Weir Management"'
 
 _CODES: Final = {Code.NOT_FOUND: 404, Code.NOT_ALLOWED: 401, Code.TOO_LARGE: 413}
@@ -194,5 +197,7 @@ async def _send(answer: Answer, send: Send, *, with_body: bool) -> None:
         headers.append((b"www-authenticate", _REALM))
     if answer.location is not None:
         headers.append((b"location", answer.location.encode()))
+    if answer.silent:
+        headers.append((SILENT_HEADER, answer.silent.encode("ascii", "replace")))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body if with_body else b""})

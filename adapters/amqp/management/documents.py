@@ -123,7 +123,7 @@ async def apply_definitions(asked: Asked) -> Answer:
         query["tenant"] = administered(asked)[0][0]
     document.setdefault("rabbit_version", asked.broker.settings.version)
     while True:
-        _, done = await ask(asked, "POST", "/definitions", document, **query)
+        _, done = await ask(asked, "POST", "/definitions", document, query)
         if not done["remaining"]:
             return Answer(200, {"unlike": done["unlike"]})
 

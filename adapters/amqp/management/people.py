@@ -206,12 +206,12 @@ async def put_user(asked: Asked) -> Answer:
             await _change(asked, person, tags=wanted, password_hash=hashed or "")
         elif is_new:
             new = {"name": name, "password": password}
-            await ask(asked, "POST", "/users", new, tenant=tenant)
+            await ask(asked, "POST", "/users", new, {"tenant": tenant})
             await _change(asked, person, tags=wanted)
         else:
             await _change(asked, person, tags=wanted)
             new = {"password": password}
-            await ask(asked, "PATCH", f"/users/{part(name)}", new, tenant=tenant)
+            await ask(asked, "PATCH", f"/users/{part(name)}", new, {"tenant": tenant})
     return Answer(201 if is_new else 204)
 
 
@@ -273,13 +273,13 @@ async def delete_users(asked: Asked) -> Answer:
 
 async def _remove(asked: Asked, login: str) -> None:
     tenant, _, name = named_user(asked, login)
-    if not await removed(asked, f"/users/{part(name)}", tenant=tenant):
+    if not await removed(asked, f"/users/{part(name)}", {"tenant": tenant}):
         raise Refused(404, "Object Not Found", f"there is no user {login}")
     await _remove_policy(asked, tenant, name)
 
 
 async def _remove_policy(asked: Asked, tenant: str, name: str) -> None:
-    await removed(asked, f"/policies/{part(policy_name(name))}", tenant=tenant)
+    await removed(asked, f"/policies/{part(policy_name(name))}", {"tenant": tenant})
 
 
 # --- Permissions ------------------------------------------------------------------------------

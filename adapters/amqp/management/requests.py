@@ -78,6 +78,8 @@ class Answer:
     body: object = None
     """None: there is none."""
     location: str | None = None
+    silent: str = ""
+    """Which gateways have not answered, and why: what they have is missing."""
 
 
 @dataclass(slots=True)

@@ -73,6 +73,8 @@ ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
     ("DELETE", "/connections/:name"): open_connections.close_connection,
     ("GET", "/connections/:name/channels"): open_connections.list_channels,
     ("GET", "/channels"): open_connections.list_channels,
+    ("GET", "/vhosts/:vhost/channels"): open_connections.list_channels,
+    ("GET", "/channels/:channel"): open_connections.show_channel,
     ("GET", "/consumers"): open_connections.list_consumers,
     ("GET", "/consumers/:vhost"): open_connections.list_consumers,
     ("PUT", "/vhosts/:vhost"): tenancy.put_virtual_host,
@@ -121,7 +123,6 @@ UNSERVED: Final = {
     "actions": "a queue's replicas and leader are the cluster's matter: `weir cluster`",
     "rebalance": "`weir cluster rebalance`",
     "health": "`weir health`, or /api/v1/health",
-    "channels": "a connection is shown with its channels: /api/connections/NAME/channels",
 }
 """What RabbitMQ has and is not served, by a word of its path: what to use instead."""
 

@@ -139,7 +139,7 @@ async def _change_user(asked: Asked, changes: Mapping[str, int | None]) -> None:
     users = (await defined(asked, tenant, "users", name)).users
     if name not in users:
         raise Refused(404, "Object Not Found", f"there is no user {asked.names['user']}")
-    await ask(asked, "PATCH", f"/limits/user/{part(name)}", changes, tenant=tenant)
+    await ask(asked, "PATCH", f"/limits/user/{part(name)}", changes, {"tenant": tenant})
 
 
 def _value(kinds: Mapping[str, int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from auth.policies.policy_decisions import Access
-from gateway.admin.http.callers import Caller, set_caller
+from gateway.admin.http.callers import OPERATOR, Caller, set_caller
 from gateway.admin.openapi import API_PATH
 from kernel.common.errors import Code, KernelError
 
@@ -31,12 +31,20 @@ class Inside:
         """Behind its guard: who asks has signed in elsewhere."""
 
     async def ask(
-        self, rights: Rights, method: str, path: str, query: Mapping[str, str], body: bytes = b""
+        self,
+        rights: Rights | None,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes = b"",
     ) -> tuple[int, bytes]:
         """As `adapters.base.Administration.ask`. Raises KernelError UNAVAILABLE, TOO_LARGE."""
         if self.application is None:
             raise KernelError(Code.UNAVAILABLE, "this process does not serve its API yet")
-        assert isinstance(rights, Access), "only a listener without users gives other rights"
+        caller = OPERATOR
+        if rights is not None:
+            assert isinstance(rights, Access), "only a listener without users gives other rights"
+            caller = Caller(rights)
         whole = f"{API_PATH}{path}"
         scope: Scope = {
             "type": "http",
@@ -46,7 +54,7 @@ class Inside:
             "query_string": urlencode(query).encode(),
             "headers": [],
         }
-        set_caller(scope, Caller(rights))
+        set_caller(scope, caller)
         status, size, parts = 0, 0, []
 
         async def receive() -> Message:
