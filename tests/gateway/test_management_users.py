@@ -222,6 +222,9 @@ def test_only_who_administers_may_and_a_tenants_administrator_its_own(node: Proc
     ):
         refused = ask(node, method, path, body, f"plain:{PASSWORD}")
         assert refused.status == 401, (path, refused.body)
+    long = {"users": [], "padding": "x" * 200_000}
+    assert ask(node, "POST", "/definitions", long, f"plain:{PASSWORD}").status == 401, "unread"
+    assert ask(node, "POST", "/definitions", long, ROOT).status == 200
     assert ask(node, "PUT", "/users/worker", asked, HEAD).status == 201
     names = {each["name"] for each in ask(node, "GET", "/users", login=HEAD).json}
     assert names == {"acme:head", "acme:worker"}

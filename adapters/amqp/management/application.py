@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
@@ -16,6 +17,7 @@ import msgspec
 
 from adapters.amqp.caller import Caller
 from adapters.amqp.errors import AmqpError
+from adapters.amqp.management.administering import administered
 from adapters.amqp.management.documents import DOCUMENT_BYTES_MAX, apply_definitions
 from adapters.amqp.management.messages import publish
 from adapters.amqp.management.rates import Rates
@@ -121,17 +123,19 @@ class Management:
         rights = await self._sign_in(scope)
         handler, names = find(scope["method"], path.removeprefix(PREFIX))
         query = dict(parse_qsl(scope["query_string"].decode("ascii", "replace"), True))
-        most = _BYTES_MAX.get(handler, BODY_BYTES_MAX)
-        return await handler(
-            Asked(
-                broker=self._broker,
-                own=rights,
-                caller_in=self._caller,
-                names=names,
-                query=query,
-                body=await _body(receive, most),
-            )
+        asked = Asked(
+            broker=self._broker,
+            own=rights,
+            caller_in=self._caller,
+            names=names,
+            query=query,
+            body=b"",
         )
+        if handler is apply_definitions:
+            # Before so much is read.
+            administered(asked)
+        most = _BYTES_MAX.get(handler, BODY_BYTES_MAX)
+        return await handler(replace(asked, body=await _body(receive, most)))
 
     async def _sign_in(self, scope: Scope) -> Rights:
         """Raises Refused 401."""
