@@ -142,6 +142,25 @@ class Users(SignIn, Protocol):
         """As `SignIn.without_password`."""
 
 
+class Administration(Protocol):
+    """The server's own admin API (docs/reference/api.md), for a protocol that has one for the tools
+    of its operators: same handlers, same rights.
+    """
+
+    async def ask(
+        self,
+        rights: Rights | None,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes = b"",
+    ) -> tuple[int, bytes]:
+        """Status and JSON of a request below /api/v1, on behalf of who has these rights; None: of
+        the operator, by an adapter that has seen to it that its caller may have the answer. `path`
+        is percent-encoded. Raises KernelError UNAVAILABLE (it is not served yet), TOO_LARGE.
+        """
+
+
 class DeliveryCounter(Protocol):
     """Counts what one consumer group of one topic is handed (`metering.counters.Counter`). What
     is leased until a deadline is counted by the store, not here.
@@ -486,7 +505,7 @@ class Declaration:
     topic_types: Callable[[], TopicTypes] | None = None
     """The types of streams that its clients know; imports what that takes. A word that several
     adapters know is told to all of them."""
-    management: Callable[[Services, Adapter], Application] | None = None
+    management: Callable[[Services, Adapter, Administration], Application] | None = None
     """The HTTP API that operators of its protocol have tools for (`node.management`), served beside
     the adapter of this process; None: there is none."""
     predeclared: Callable[[], Mapping[str, RouterOptions]] | None = None

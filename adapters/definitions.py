@@ -50,8 +50,12 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether anybody of it signs in."""
 
 
-class PolicyDefined(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PolicyDefined(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     rules: list[str]
+    note: str = ""
+    """What the rules were made of, in words of whoever made them (`rabbit_rights`)."""
 
 
 class UserDefined(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from adapters.amqp.handshake import AmqpSettings
-    from adapters.base import Adapter, Application, Services
+    from adapters.base import Adapter, Administration, Application, Services
     from adapters.definitions import Foreign
     from kernel.api.model import RouterOptions
     from kernel.api.origins import OriginReader
@@ -31,11 +31,11 @@ def _settings(services: Services) -> AmqpSettings:
     return replace(settings, virtual_hosts=services.tenant_names)
 
 
-def management(services: Services, adapter: Adapter) -> Application:
+def management(services: Services, adapter: Adapter, administration: Administration) -> Application:
     """RabbitMQ's management API."""
     from adapters.amqp.management.application import Management
 
-    return Management(services, adapter, _settings(services))
+    return Management(services, adapter, _settings(services), administration)
 
 
 def make(services: Services) -> Adapter:

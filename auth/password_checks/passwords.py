@@ -33,6 +33,7 @@ from ..errors import AuthCode, AuthError
 from .digests import DIGEST_KEY_BYTES, DigestMemory
 from .fair_queue import FairQueue
 from .guessing import Guesses, source_of
+from .salted_hashes import fits, is_salted, salted_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,10 +71,17 @@ def hash_password(password: bytes) -> str:
 
 
 def verify_password(stored: str, password: bytes) -> bool:
-    """Whether a password fits an argon2id hash. Blocks for tens of ms.
+    """Whether a password fits a hash: argon2id, or one of RabbitMQ's. Blocks for tens of ms.
 
     Raises AuthError UNAVAILABLE if it could not be found out: no memory, or `stored` is no hash.
     """
+    if is_salted(stored):
+        fault = salted_fault(stored)
+        if fault is not None:
+            raise AuthError(AuthCode.UNAVAILABLE, f"a password was not checked: {fault}")
+        # Takes as long as any other check: time does not tell whose hash is of which kind.
+        _HASHER.hash(password)
+        return fits(stored, password)
     try:
         return _HASHER.verify(stored, password)
     except argon2.exceptions.VerifyMismatchError:

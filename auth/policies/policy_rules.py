@@ -143,6 +143,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, tag="policy"):
     name: str
     rules: tuple[Rule, ...]
     version: int = 0
+    note: str = ""
+    """Words of whoever made the rules, for itself: it grants nothing, and goes with them."""
 
 
 def _quote(word: str) -> str:

@@ -12,12 +12,16 @@ import re
 import argon2
 import msgspec
 
+from ..password_checks.salted_hashes import is_salted, salted_fault
 from ..policies.policy_rules import Policy, rule_fault
 from ..principal import name_fault
 
 POLICIES_PER_USER_MAX = 8
 RULES_PER_POLICY_MAX = 64
 """With 16 resources a rule, 8,192 patterns are the most that one uncached decision looks at."""
+
+NOTE_BYTES_MAX = 4096
+"""Three long expressions of permissions, and those of some exchanges."""
 
 SEALED_SECRET_BYTES_MAX = 1024
 """A secret of 40 bytes seals to 73; the rest is room for later envelopes."""
@@ -36,7 +40,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, tag="user"):
     tenant: str
     name: str
     password_hash: str = ""
-    """argon2id in PHC form; empty: no password signs this user in."""
+    """argon2id in PHC form, or one of RabbitMQ's (`auth.password_checks.salted_hashes`); empty: no
+    password signs this user in."""
     policies: tuple[str, ...] = ()
     enabled: bool = True
     created_ms: int = 0
@@ -137,6 +142,8 @@ def _policy_fault(policy: Policy) -> str | None:
         return "a policy without rules: remove it instead"
     if len(policy.rules) > RULES_PER_POLICY_MAX:
         return f"a policy has at most {RULES_PER_POLICY_MAX} rules"
+    if len(policy.note.encode("utf-8", "surrogatepass")) > NOTE_BYTES_MAX:
+        return f"the note of a policy has at most {NOTE_BYTES_MAX} bytes"
     for number, rule in enumerate(policy.rules, start=1):
         fault = rule_fault(rule)
         if fault is not None:
@@ -145,11 +152,13 @@ def _policy_fault(policy: Policy) -> str | None:
 
 
 def password_hash_fault(password_hash: str) -> str | None:
-    """Why a string is no argon2id hash that this server would run, or None if it is one."""
+    """Why a string is no hash of a password that this server would run, or None if it is one."""
+    if is_salted(password_hash):
+        return salted_fault(password_hash)
     try:
         cost = argon2.extract_parameters(password_hash)
     except (argon2.exceptions.InvalidHashError, ValueError):
-        return "a password hash is argon2id in PHC form ($argon2id$v=19$...)"
+        return "a password hash is argon2id in PHC form ($argon2id$v=19$...), or one of RabbitMQ's"
     if cost.type is not argon2.Type.ID:
         return "only the argon2id kind of argon2 is accepted"
     if (

@@ -1,6 +1,7 @@
 """Who may sign in, who was turned away, and what may be used.
 
 - `identity`: users, keys and policies of the store's records, joined with `auth`
+- `renewed_hashes`: password hashes of another broker, replaced by ones of our own
 - `rights_watch`: a right that is withdrawn reaches who is connected
 - `disconnects`: all connections of a user, closed at every gateway
 - `limit_records`: limits that were set at run time, joined with those of the settings

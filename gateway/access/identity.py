@@ -34,6 +34,7 @@ from auth.users.records import (
     User,
 )
 from auth.users.store import AuthStore
+from gateway.access.renewed_hashes import RenewedHashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -155,6 +156,12 @@ class Identity(UserRecords):
     ) -> None:
         super().__init__(unseal, development)
         self._passwords = PasswordChecker(self.directory.password_hash, clock.monotonic_ms)
+        self._renewed = RenewedHashes(self.store, key_of, encode_record)
+
+    def follow(self, client: Client) -> None:
+        """As `UserRecords.follow`; and write there the hashes that are replaced."""
+        super().follow(client)
+        self._renewed.follow(client)
 
     async def sign_in(
         self, login: str, password: bytes, address: str, client_id: str | None = None
@@ -168,6 +175,7 @@ class Identity(UserRecords):
         principal = self.directory.principal(tenant, name)
         if principal is None:
             raise AuthError(AuthCode.BAD_CREDENTIALS, f"login refused from {address}")
+        self._renewed.signed_in(tenant, name, password)
         sign_out = self.directory.sign_out_of(principal)
         return self.policies.access(principal, client_id, sign_out)
 
@@ -185,8 +193,9 @@ class Identity(UserRecords):
         return self.policies.access(principal, client_id)
 
     async def close(self) -> None:
-        """End the password checks."""
+        """End the password checks, and what comes of them."""
         await self._passwords.close()
+        await self._renewed.close()
 
 
 def _removal(record: Record) -> Change:

@@ -196,7 +196,7 @@ def _definitions(parts: AdminParts, tenants: KnownTenants) -> DefinitionRoutes:
     )
 
 
-def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
+def build_app(listener: Listener, parts: AdminParts) -> Guard:
     """The application of one listener, behind its guard."""
     words = words_in(parts.declared)
     tenants = KnownTenants(parts.tenants, parts.principals.store, words)

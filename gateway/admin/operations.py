@@ -455,6 +455,7 @@ API: Final[Sequence[Operation]] = (
         query=(
             *(Parameter(name, "Only with exactly this.") for name in connections.FILTERS),
             Parameter("sort", "The column to sort by; `-` before it: the largest first."),
+            Parameter("details", "With the channels and consumers of each.", bool),
             Parameter("rates", "Look twice, a second apart, for bytes a second.", bool),
             AFTER,
             LIMIT,
@@ -590,6 +591,7 @@ API: Final[Sequence[Operation]] = (
         Definitions,
         query=(
             ONLY,
+            Parameter("name", "Only what is called so, of each kind."),
             Parameter("secrets", "Without users and keys, if false.", bool),
         ),
     ),

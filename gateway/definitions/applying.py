@@ -108,7 +108,7 @@ class Applying:
             await self._put_tenant(tenant, value)
         elif isinstance(value, PolicyDefined):
             most = POLICIES_PER_TENANT_MAX if is_node else OWN_POLICIES_MAX
-            await self._principals.put_policy(tenant, name, value.rules, most)
+            await self._principals.put_policy(tenant, name, value.rules, most, value.note)
         elif isinstance(value, UserDefined):
             await self._principals.put_user(
                 tenant,

@@ -119,7 +119,7 @@ class Checks:
             rules = tuple(map(parse_rule, value.rules))
             if name in BUILT_IN_POLICIES:
                 return "this policy is built in"
-            return record_fault(Policy(tenant=tenant, name=name, rules=rules))
+            return record_fault(Policy(tenant=tenant, name=name, rules=rules, note=value.note))
         if isinstance(value, UserDefined):
             policies = tuple(value.policies)
             return record_fault(

@@ -27,6 +27,7 @@ from kernel.common.limits import RESERVED_PREFIXES
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
+    from auth.policies.policy_rules import Policy
     from auth.users.records import AccessKey, User
     from auth.users.store import AuthStore
     from gateway.access.limit_records import LimitRecords
@@ -80,7 +81,7 @@ class Known:
             return self.tenant(name) or always
         if kind == "policies":
             policy = self.store.policy(tenant, name)
-            return PolicyDefined(rules=[str(each) for each in policy.rules]) if policy else None
+            return _policy(policy) if policy is not None else None
         if kind == "users":
             user = self.store.user(tenant, name)
             return _user(user) if user is not None else None
@@ -119,11 +120,19 @@ class Known:
             if whose == tenant:
                 yield name, limits.named()
 
-    async def things(self, tenant: str, kind: str) -> AsyncIterator[tuple[str, Value]]:
-        """All of a tenant's things of a kind, by name; routes stand in their routers."""
-        if kind == "policies":
+    async def things(
+        self, tenant: str, kind: str, only: str | None = None
+    ) -> AsyncIterator[tuple[str, Value]]:
+        """All of a tenant's things of a kind, by name, or `only` the one of a name; routes stand in
+        their routers.
+        """
+        if only is not None:
+            found = await self._one(tenant, kind, only)
+            if found is not None:
+                yield only, found
+        elif kind == "policies":
             for policy in self.store.policies(tenant):
-                yield policy.name, PolicyDefined(rules=[str(each) for each in policy.rules])
+                yield policy.name, _policy(policy)
         elif kind == "users":
             for user in self.store.users(tenant):
                 yield user.name, _user(user)
@@ -139,11 +148,23 @@ class Known:
                 if is_defined_topic(topic):
                     yield topic.name, topic_defined(topic.options, topic.groups)
 
+    async def _one(self, tenant: str, kind: str, name: str) -> Value | None:
+        """The thing of a name that documents have."""
+        if kind == "topics":
+            topic = await self.topic(tenant, name)
+            if topic is None or not is_defined_topic(topic):
+                return None
+            return topic_defined(topic.options, topic.groups)
+        if kind == "limits":
+            return dict(self.limited(tenant)).get(name)
+        # Its value is not looked at: only routes are told apart by it.
+        return await self.same(Thing(kind, tenant, name, {}))
+
     async def routers(
-        self, tenant: str, kinds: Collection[str]
+        self, tenant: str, kinds: Collection[str], only: str | None = None
     ) -> AsyncIterator[tuple[str, RouterDefined]]:
         """All of a tenant's routers, by name, each with its routes if they are asked for."""
-        names = self.client.routers(tenant)
+        names = self.client.routers(tenant) if only is None else [only]
         for first in range(0, len(names), LOADED_AT_ONCE):
             some = names[first : first + LOADED_AT_ONCE]
             await self.client.load(tenant, topics=(), routers=some)
@@ -176,6 +197,10 @@ def is_defined_topic(topic: TopicInfo) -> bool:
 
 def _once(names: Sequence[str]) -> Sequence[str]:
     return tuple(dict.fromkeys(names))
+
+
+def _policy(policy: Policy) -> PolicyDefined:
+    return PolicyDefined(rules=[str(each) for each in policy.rules], note=policy.note)
 
 
 def _user(user: User) -> UserDefined:

@@ -33,6 +33,7 @@ PIECE_THINGS: Final = 100
 HIDDEN: Final = "(hidden)"
 _SECRETS: Final = frozenset({"password_hash", "sealed_secret"})
 _KEPT: Final = {
+    "policies": ("note",),
     "users": ("password_hash",),
     "keys": ("sealed_secret",),
     "topics": ("declarations",),

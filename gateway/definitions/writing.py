@@ -22,9 +22,16 @@ PIECE_THINGS: Final = 200
 
 
 async def written(
-    known: Known, tenants: Sequence[str], kinds: Collection[str], *, of_all: bool
+    known: Known,
+    tenants: Sequence[str],
+    kinds: Collection[str],
+    *,
+    of_all: bool,
+    only: str | None = None,
 ) -> AsyncIterator[bytes]:
-    """The pieces of a document of some tenants; `of_all`: with what belongs to no tenant."""
+    """The pieces of a document of some tenants; `of_all`: with what belongs to no tenant; `only`:
+    of what is called so.
+    """
     # Asked for in any case: what cannot be read fails before the first piece.
     limits = dict(known.limited(""))
     head = b'{"format":' + _json(FORMAT)
@@ -35,7 +42,7 @@ async def written(
         yield (b"," if number else b"") + _json(tenant) + b":{"
         is_first = True
         for kind in KINDS:
-            async for piece in _of_kind(known, tenant, kind, kinds):
+            async for piece in _of_kind(known, tenant, kind, kinds, only):
                 yield piece if piece[:1] != b'"' or is_first else b"," + piece
                 is_first = False
         yield b"}"
@@ -43,7 +50,7 @@ async def written(
 
 
 async def _of_kind(
-    known: Known, tenant: str, kind: str, kinds: Collection[str]
+    known: Known, tenant: str, kind: str, kinds: Collection[str], only: str | None
 ) -> AsyncIterator[bytes]:
     """The pieces of one kind; the first begins with its name. None, if there is nothing."""
     if kind == "tenants":
@@ -52,9 +59,9 @@ async def _of_kind(
             yield b'"tenant":' + _json(said(settings))
         return
     if kind == "routers" and not {"routers", "routes"}.isdisjoint(kinds):
-        things: AsyncIterator[tuple[str, Any]] = known.routers(tenant, kinds)
+        things: AsyncIterator[tuple[str, Any]] = known.routers(tenant, kinds, only)
     elif kind in kinds:
-        things = known.things(tenant, kind)
+        things = known.things(tenant, kind, only)
     else:
         return
     piece = bytearray()

@@ -31,6 +31,7 @@ from gateway.access.tls_failures import TlsFailures
 from gateway.admin.app import AdminParts, build_app
 from gateway.admin.console.browser_sessions import BrowserSessions
 from gateway.admin.http.callers import OPERATOR
+from gateway.admin.http.inside import Inside
 from gateway.admin.metrics.process_metrics import NodeCollector
 from gateway.admin.resources.backups import Pinning
 from gateway.admin.resources.declared_shapes import DeclaredShapes
@@ -105,6 +106,7 @@ class Front:
         self._identity = Identity(self._keys.unseal, development_principals(self._reachable), clock)
         self._principals = Principals(client, self._identity.store, self._keys, clock, random)
         self.adapters: list[Adapter] = []
+        self._inside = Inside()
         self.management: ASGIApp | None = None
         """That of `node.management`; None: it is off, or no adapter that is served has one."""
         self._watch: RightsWatch | None = None
@@ -165,7 +167,7 @@ class Front:
                 self.adapters.append(adapter)
                 if declared.management is not None and self._settings.node.management.enabled:
                     services = builder.services(declared, protocol)
-                    self.management = declared.management(services, adapter)
+                    self.management = declared.management(services, adapter, self._inside)
         self._disconnects.follow(self._client)
         # Before anyone is let in: from now on no change is missed.
         self._watch = RightsWatch(self._identity.store, self.adapters, asyncio.get_running_loop())
@@ -232,7 +234,9 @@ class Front:
             questions=questions,
             memory=self.memory,
         )
-        return build_app(self._settings.node.admin, parts)
+        guard = build_app(self._settings.node.admin, parts)
+        self._inside.application = guard.application
+        return guard
 
     def sign_in_code(self) -> str | None:
         """What signs a browser in once as the operator, for whoever reads what the server says at

@@ -25,7 +25,7 @@ class LogFeature:
     """What is different once it is on: in a few words."""
 
 
-REGISTER, STORED, REPLICAS, TENANTS, RESIZE, GROUPS, SPREAD = 1, 2, 3, 4, 5, 6, 7
+REGISTER, STORED, REPLICAS, TENANTS, RESIZE, GROUPS, SPREAD, HASHES = 1, 2, 3, 4, 5, 6, 7, 8
 
 FEATURES = (
     LogFeature(
@@ -63,6 +63,11 @@ FEATURES = (
         SPREAD,
         "spread",
         "a topic that is resized gets queues in other Raft groups than it had",
+    ),
+    LogFeature(
+        HASHES,
+        "hashes",
+        "users sign in by the password hashes that another broker has made of their passwords",
     ),
 )
 """All of them, by level. A new one goes to the end; none is ever removed or changes its number."""

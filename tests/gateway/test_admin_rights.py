@@ -325,7 +325,7 @@ def api() -> Api:
 def routes_of(app: Any) -> set[str]:
     """`METHOD PATH` of every route that an application has, below /api/v1 without that."""
     found = set()
-    todo = list(app._app.routes)
+    todo = list(app.application.routes)
     while todo:
         each = todo.pop()
         if isinstance(each, Mount):

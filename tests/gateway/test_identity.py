@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from auth.errors import AuthCode, AuthError
 from auth.policies.policy_rules import Policy, parse_rule
 from auth.users.records import AccessKey, Create, Record, User
 from auth.users.store import AuthStore
+from gateway.access import renewed_hashes
 from gateway.access.identity import Identity, decode_record, encode_record, key_of
 from gateway.admin.resources.principals import Principals
 from kernel.api.client import RecordAction
@@ -227,3 +230,61 @@ async def test_the_first_administrator_comes_only_to_an_empty_store(open_identit
     assert access.is_alive()
     with pytest.raises(AuthError):
         await identity.sign_in("admin", b"something else", "here")
+
+
+# --- Hashes of another broker -----------------------------------------------------------------
+
+FOREIGN = "$rabbitmq-sha256$kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
+"""RabbitMQ's, of `test12`."""
+
+
+async def renewed(identity: Identity) -> str:
+    """The stored hash of USER once nothing is being renewed any more."""
+    while identity._renewed._task is not None:
+        await asyncio.sleep(0.01)
+    user = identity.store.user("default", "u")
+    assert user is not None
+    return user.password_hash
+
+
+async def test_a_hash_of_rabbitmq_signs_in_and_is_replaced_by_one_of_our_own(
+    open_identity,
+) -> None:
+    foreign = msgspec.structs.replace(USER, password_hash=FOREIGN)
+    kernel = Kernel(POLICY, foreign)
+    identity = open_identity(kernel)
+    with pytest.raises(AuthError):
+        await identity.sign_in("u", b"test13", "here")
+    assert await renewed(identity) == FOREIGN, "a wrong password replaces nothing"
+    access = await identity.sign_in("u", b"test12", "here")
+    assert (await renewed(identity)).startswith("$argon2id$")
+    assert access.is_alive(), "whoever is connected stays so"
+    assert (await identity.sign_in("u", b"test12", "here")).is_alive()
+    with pytest.raises(AuthError):
+        await identity.sign_in("u", b"test13", "here")
+
+
+async def test_a_password_that_is_changed_meanwhile_is_not_put_back(open_identity) -> None:
+    kernel = Kernel(POLICY, msgspec.structs.replace(USER, password_hash=FOREIGN))
+    identity = open_identity(kernel)
+    changed = msgspec.structs.replace(USER, password_hash="")
+
+    def meanwhile() -> None:
+        kernel.before = lambda: None
+        kernel.put(key_of(changed), encode_record(changed))
+
+    kernel.before = meanwhile
+    await identity.sign_in("u", b"test12", "here")
+    assert await renewed(identity) == ""
+
+
+async def test_who_is_too_many_at_a_time_is_renewed_at_the_next_sign_in(
+    open_identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewed_hashes, "PENDING_MAX", 0)
+    identity = open_identity(Kernel(POLICY, msgspec.structs.replace(USER, password_hash=FOREIGN)))
+    await identity.sign_in("u", b"test12", "here")
+    assert await renewed(identity) == FOREIGN
+    monkeypatch.undo()
+    await identity.sign_in("u", b"test12", "here")
+    assert (await renewed(identity)).startswith("$argon2id$")

@@ -6,8 +6,6 @@ The shapes are those that Debian 12's rabbitmq-server 3.10.8 answered to the sam
 from __future__ import annotations
 
 import base64
-import http.client
-import json
 import shutil
 import subprocess
 import sys
@@ -18,10 +16,12 @@ import pytest
 
 from adapters.amqp.management import messages
 from adapters.amqp.management.requests import Refused, UnderWay
-from tests.gateway.serving import Answer, Process, serving
+from tests.gateway.management import ask, managed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.gateway.serving import Process
 
 RABBITMQADMIN = shutil.which("rabbitmqadmin")
 
@@ -29,12 +29,7 @@ RABBITMQADMIN = shutil.which("rabbitmqadmin")
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("management")
-    (folder / "weir.yaml").write_text(
-        "tenants: {acme: {}}\nnode: {management: {enabled: true, port: 0}}"
-    )
-    with serving(folder / "data", config=folder / "weir.yaml") as process:
-        line = next(each for each in process.said if '"management API"' in each)
-        process.listeners["management"] = int(json.loads(line)["url"].rpartition(":")[2])
+    with managed(folder, "tenants: {acme: {}}") as process:
         api = process.api
         api("PUT", "/policies/some", {"rules": ["allow inspect,consume topic:orders-*"]})
         password = {"password": "a long password"}
@@ -44,25 +39,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         worker = {"name": "worker", "policies": ["full"], **password}
         api("POST", "/users?tenant=acme", worker)
         yield process
-
-
-def ask(
-    node: Process,
-    method: str,
-    path: str,
-    body: Any = None,
-    login: str = "guest:guest",
-    host: str = "127.0.0.1",
-) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", node.listeners["management"], timeout=20)
-    shown = "Basic " + base64.b64encode(login.encode()).decode()
-    data = None if body is None else json.dumps(body)
-    try:
-        connection.request(method, "/api" + path, data, {"Authorization": shown, "Host": host})
-        response = connection.getresponse()
-        return Answer(response.status, response.read())
-    finally:
-        connection.close()
 
 
 def test_a_queue_comes_is_bound_shown_purged_and_goes(node: Process) -> None:
@@ -239,8 +215,8 @@ def test_the_whole_and_its_health(node: Process) -> None:
         ("POST", "/exchanges/%2F/amq.default/publish", 400),
         ("PATCH", "/queues/%2F/users", 405),
         ("POST", "/queues/%2F/q/actions", 501),
-        ("GET", "/definitions", 501),
-        ("PUT", "/users/x", 501),
+        ("PUT", "/parameters/shovel/%2F/x", 501),
+        ("GET", "/users", 401),
         ("PUT", "/policies/%2F/x", 501),
         ("PUT", "/queues/%2F/amq.q", 401),
         ("PUT", "/exchanges/%2F/x", 400),

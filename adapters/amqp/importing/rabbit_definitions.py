@@ -8,7 +8,7 @@
     vhost-limits, limits of users              limits of connections, queues
 
 Everything else has no equal here, and is told by its name: other parameters, plugins' included,
-tags, hashes of passwords, streams, what is not durable.
+tags, MD5 hashes of passwords, streams, what is not durable.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from adapters.amqp.errors import AmqpError
 from adapters.amqp.importing.name_patterns import is_found
 from adapters.amqp.importing.rabbit_rights import (
     RABBITS_OWN,
+    TAGS,
+    hash_of,
     policy_name,
     policy_of,
-    rules_of,
     tags,
     text,
     user_of,
+    words_of_rows,
 )
 from adapters.amqp.names import DEFAULT_VIRTUAL_HOST, PREDECLARED
 from adapters.amqp.topology import arguments, exchanges
@@ -73,7 +75,8 @@ _NUMBERS: Final = frozenset(
 _OF_QUEUES: Final = _NUMBERS | {"dead-letter-exchange", "dead-letter-routing-key", "overflow"}
 _OF_EXCHANGES: Final = frozenset({"alternate-exchange"})
 
-_LIMITS: Final = {"max-connections": "connections", "max-queues": "topics"}
+LIMITS: Final = {"max-connections": "connections", "max-queues": "topics"}
+"""RabbitMQ's limits that have an equal, and what they are here."""
 
 _UNTOLD: Final = frozenset({"internal_cluster_id", "cluster_name", "cluster_tags"})
 """Global parameters that RabbitMQ makes for itself."""
@@ -300,26 +303,36 @@ class _Reader:
             self._say(f"user {name}", "is RabbitMQ's own: here it exists while all is on loopback")
             return
         for tag in tags(row):
-            if tag != "administrator":
+            if tag not in TAGS:
                 self._say(f"tag {tag} of user {name}", "has no equal")
-        if text(row, "password_hash"):
+        if hash_of(row) is None:
             algorithm = text(row, "hashing_algorithm") or "unknown"
-            why = f"is hashed by {algorithm}, which is not read here: `weir user set --password`"
+            why = f"is no hash by {algorithm} that is read here: `weir user set --password`"
             self._say(f"password of user {name}", why)
         permissions = self._rows("permissions")
         topics = self._rows("topic_permissions")
         hosts = [text(each, "vhost") for each in permissions if text(each, "user") == name]
-        if not hosts or "administrator" in tags(row):
+        tenant, colon, bare = name.partition(":")
+        if colon:
+            # As our own management API calls a user of another tenant than the first.
+            hosts = [next((host for host in self._tenants if self._tenant(host) == tenant), tenant)]
+        elif not hosts or "administrator" in tags(row):
             hosts.append(DEFAULT_VIRTUAL_HOST)
         for host in dict.fromkeys(hosts):
-            rules = rules_of(row, host, permissions, topics, self._say)
-            self._users.setdefault(host, {})[name] = user_of(row, rules)
+            words = words_of_rows(row, host, permissions, topics)
+            before = len(self._unlike)
+            rules = words.rules(name, host, self._say)
+            exact = len(self._unlike) == before
+            own = bare if colon else name
+            self._users.setdefault(host, {})[own] = user_of({**row, "name": own}, rules)
             if rules:
-                self._policies.setdefault(host, {})[policy_name(name)] = policy_of(rules)
-            if host != DEFAULT_VIRTUAL_HOST:
+                self._policies.setdefault(host, {})[policy_name(own)] = policy_of(
+                    words, rules, exact=exact
+                )
+            if host != DEFAULT_VIRTUAL_HOST and not colon:
                 why = f"signs in as {self._tenant(host)}:{name}"
                 self._say(f"user {name} in vhost {host}", why)
-            self._limit(host, f"user:{name}", f"user {name}", _object(row.get("limits")))
+            self._limit(host, f"user:{own}", f"user {name}", _object(row.get("limits")))
 
     def _parameter(self, row: Row) -> None:
         host, component = text(row, "vhost"), text(row, "component")
@@ -330,7 +343,7 @@ class _Reader:
 
     def _limit(self, host: str, whose: str, what: str, given: Mapping[str, Any]) -> None:
         for name, value in given.items():
-            kind = _LIMITS.get(name)
+            kind = LIMITS.get(name)
             if kind is None or not isinstance(value, int) or value < 1:
                 if value != -1:
                     self._say(f"limit {name}={value} of {what}", "has no equal")

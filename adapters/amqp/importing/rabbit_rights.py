@@ -20,9 +20,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from msgspec import DecodeError, Struct, json
+
 from adapters.amqp.importing.name_patterns import is_found, patterns_of, tree_pattern_of
 from adapters.amqp.names import DEFAULT_VIRTUAL_HOST, TREE
 from adapters.definitions import PolicyDefined, UserDefined
+from auth.password_checks.salted_hashes import is_salted, parts_of, salted_fault, spelled
+from auth.policies.policy_rules import parse_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +35,25 @@ if TYPE_CHECKING:
     Row = Mapping[str, object]
 
 RABBITS_OWN: Final = "guest"
+ADMINISTRATOR: Final = "administrator"
+ADMINISTERS: Final = "allow administer node:admin tenant:*"
+"""What that tag grants."""
+
+TAGS: Final = frozenset({ADMINISTRATOR, "management"})
+"""Tags that mean something here: every user may use the management API."""
+
+NOTHING: Final = "deny configure,publish,consume topic:* router:*"
+"""Of who was permitted three times nothing: a policy has a rule."""
+
 DEFAULT_EXCHANGE: Final = "amq.default"
+
+OWN_ALGORITHM: Final = "argon2id"
+"""What a hash of our own is called where RabbitMQ names its module."""
+
+_MODULES: Final = "rabbit_password_hashing_"
+_HASHES: Final = {f"{_MODULES}{kind}": kind for kind in ("sha256", "sha512")}
+_FIRST_ALGORITHM: Final = f"{_MODULES}sha256"
+"""RabbitMQ's own, where none is named."""
 
 _RESOURCES_MAX: Final = 16
 """Of one rule (`auth.policies.policy_rules.RESOURCES_PER_RULE_MAX`); a pattern takes two."""
@@ -46,11 +68,101 @@ def policy_name(user: str) -> str:
 
 def user_of(user: Row, rules: Sequence[str]) -> UserDefined:
     """A user in a virtual host in which these are its rules."""
-    return UserDefined(policies=[policy_name(text(user, "name"))] if rules else [])
+    return UserDefined(
+        policies=[policy_name(text(user, "name"))] if rules else [],
+        password_hash=hash_of(user) or "",
+    )
 
 
-def policy_of(rules: Sequence[str]) -> PolicyDefined:
-    return PolicyDefined(rules=list(rules))
+def hash_of(user: Row) -> str | None:
+    """The hash of a user's password as it is stored here; empty: no password signs it in. None: it
+    is hashed in a way that is not read.
+    """
+    encoded, algorithm = text(user, "password_hash"), text(user, "hashing_algorithm")
+    if not encoded:
+        return ""
+    if algorithm == OWN_ALGORITHM:
+        return encoded
+    kind = _HASHES.get(algorithm or _FIRST_ALGORITHM)
+    stored = spelled(kind, encoded) if kind is not None else ""
+    return stored if stored and salted_fault(stored) is None else None
+
+
+def hash_row(stored: str) -> dict[str, str]:
+    """The same as RabbitMQ says it: the inverse of `hash_of`."""
+    if not is_salted(stored):
+        algorithm = OWN_ALGORITHM if stored else _FIRST_ALGORITHM
+        return {"password_hash": stored, "hashing_algorithm": algorithm}
+    kind, encoded = parts_of(stored)
+    return {"password_hash": encoded, "hashing_algorithm": f"{_MODULES}{kind}"}
+
+
+def policy_of(words: Words, rules: Sequence[str], *, exact: bool) -> PolicyDefined:
+    """The policy of rules that were made of somebody's words; `exact`: nothing was left out."""
+    return PolicyDefined(rules=list(rules), note=words.spelled() if exact else "")
+
+
+class Words(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a user may do in one virtual host, as RabbitMQ was told it. The note of the policy."""
+
+    tags: list[str] = []
+    """Of those that mean something here: ADMINISTRATOR."""
+    permission: dict[str, str] | None = None
+    """Expressions by configure, write, read."""
+    topics: list[dict[str, str]] = []
+    """Topic permissions: exchange, write, read."""
+
+    def spelled(self) -> str:
+        """As the note has it."""
+        return json.encode(self).decode()
+
+    def rules(self, name: str, virtual_host: str, say: Say) -> list[str]:
+        """What it comes to; `say` is told what has no equal and is not granted."""
+        whose = {"user": name, "vhost": virtual_host}
+        told: list[tuple[str, str]] = []
+        rules = rules_of(
+            {"name": name, "tags": self.tags},
+            virtual_host,
+            [] if self.permission is None else [{**whose, **self.permission}],
+            [{**whose, **each} for each in self.topics],
+            lambda what, why: told.append((what, why)),
+        )
+        for what, why in told:
+            say(what, why)
+        if not rules and not told and (self.permission is not None or self.topics):
+            return [NOTHING]
+        return rules
+
+
+def words_of_rows(
+    user: Row, virtual_host: str, permissions: Sequence[Row], topic_permissions: Sequence[Row]
+) -> Words:
+    """A user's words in one virtual host, of the rows of a document."""
+    name = text(user, "name")
+    permission = None
+    for row in _of(permissions, name, virtual_host):
+        permission = {word: text(row, word) for word in _ACTIONS}
+    is_administrator = virtual_host == DEFAULT_VIRTUAL_HOST and ADMINISTRATOR in tags(user)
+    return Words(
+        tags=[ADMINISTRATOR] if is_administrator else [],
+        permission=permission,
+        topics=[
+            {word: text(row, word) for word in ("exchange", "write", "read")}
+            for row in _of(topic_permissions, name, virtual_host)
+        ],
+    )
+
+
+def words_of(policy: PolicyDefined, name: str, virtual_host: str) -> Words | None:
+    """What a policy was made of; None: it has been made, or altered, otherwise."""
+    try:
+        words = json.decode(policy.note, type=Words)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    told: list[str] = []
+    rules = words.rules(name, virtual_host, lambda what, _: told.append(what))
+    has = [str(parse_rule(each)) for each in policy.rules]
+    return words if not told and [str(parse_rule(each)) for each in rules] == has else None
 
 
 def rules_of(
@@ -80,8 +192,8 @@ def rules_of(
                 rules += _tree_rules(name, virtual_host, word, topic_permissions, say)
     rules += _rules("inspect", tuple(dict.fromkeys(seen)))
     rules += _denials(name, virtual_host, topic_permissions, say)
-    if virtual_host == DEFAULT_VIRTUAL_HOST and "administrator" in tags(user):
-        rules.append("allow administer node:admin tenant:*")
+    if virtual_host == DEFAULT_VIRTUAL_HOST and ADMINISTRATOR in tags(user):
+        rules.append(ADMINISTERS)
     return rules
 
 

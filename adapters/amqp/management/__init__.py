@@ -2,7 +2,7 @@
 
 A request is a value, and so is its answer: no I/O. What changes something goes the way of AMQP's
 own methods (`topology.declaring`), with the same rights; what shows something shows what its caller
-may inspect.
+may inspect. What is administered goes the way of the server's own API (`administering`).
 
 - `application`: HTTP requests to handlers and back; who asks
 - `requests`: what a handler is given, and what it answers
@@ -12,5 +12,9 @@ may inspect.
 - `messages`: one message in, some messages out
 - `rates`: how fast queues grow
 - `open_connections`: connections, channels, consumers
+- `administering`: what /api/v1 is asked for, on behalf of who asks here
+- `people`: users, permissions, topic permissions
+- `tenancy`: virtual hosts made and removed, limits
+- `documents`: all that is defined, written and applied
 - `overview`: what there is as a whole; health
 """

@@ -6,8 +6,10 @@ request may do is what its user may do through AMQP.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
@@ -15,6 +17,8 @@ import msgspec
 
 from adapters.amqp.caller import Caller
 from adapters.amqp.errors import AmqpError
+from adapters.amqp.management.administering import administered
+from adapters.amqp.management.documents import DOCUMENT_BYTES_MAX, apply_definitions
 from adapters.amqp.management.messages import publish
 from adapters.amqp.management.rates import Rates
 from adapters.amqp.management.requests import (
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from adapters.amqp.handshake import AmqpSettings
-    from adapters.base import Adapter, Rights, Services
+    from adapters.base import Adapter, Administration, Rights, Services
     from kernel.api.client import Session
 
     Scope = Mapping[str, Any]
@@ -54,6 +58,14 @@ BODY_BYTES_MAX: Final = 64 * 1024
 PUBLISH_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of a request that has a message in it."""
 
+_BYTES_MAX: Final[dict[object, int]] = {
+    publish: PUBLISH_BYTES_MAX,
+    apply_definitions: DOCUMENT_BYTES_MAX,
+}
+
+SILENT_HEADER: Final = b"x-weir-silent"
+"""Of a list that lacks what some gateways have: which, and why."""
+
 _REALM: Final = b'Basic realm="Weir Management"'
 
 _CODES: Final = {Code.NOT_FOUND: 404, Code.NOT_ALLOWED: 401, Code.TOO_LARGE: 413}
@@ -63,8 +75,14 @@ _AUTH_CODES: Final = {AuthCode.BAD_CREDENTIALS: 401}
 class Management:
     """Serves requests."""
 
-    def __init__(self, services: Services, adapter: Adapter, settings: AmqpSettings) -> None:
-        """`adapter`: that of AMQP in this process."""
+    def __init__(
+        self,
+        services: Services,
+        adapter: Adapter,
+        settings: AmqpSettings,
+        administration: Administration,
+    ) -> None:
+        """`adapter`: that of AMQP in this process; `administration`: what else this server has."""
         clock = services.clock
         self._services = services
         self._session: Session | None = None
@@ -74,6 +92,8 @@ class Management:
             settings=settings,
             clock=clock,
             adapter=adapter,
+            administration=administration,
+            changing=asyncio.Lock(),
             rates=Rates(),
             version=services.version,
             started_ms=clock.monotonic_ms(),
@@ -103,17 +123,19 @@ class Management:
         rights = await self._sign_in(scope)
         handler, names = find(scope["method"], path.removeprefix(PREFIX))
         query = dict(parse_qsl(scope["query_string"].decode("ascii", "replace"), True))
-        most = PUBLISH_BYTES_MAX if handler is publish else BODY_BYTES_MAX
-        return await handler(
-            Asked(
-                broker=self._broker,
-                own=rights,
-                caller_in=self._caller,
-                names=names,
-                query=query,
-                body=await _body(receive, most),
-            )
+        asked = Asked(
+            broker=self._broker,
+            own=rights,
+            caller_in=self._caller,
+            names=names,
+            query=query,
+            body=b"",
         )
+        if handler is apply_definitions:
+            # Before so much is read.
+            administered(asked)
+        most = _BYTES_MAX.get(handler, BODY_BYTES_MAX)
+        return await handler(replace(asked, body=await _body(receive, most)))
 
     async def _sign_in(self, scope: Scope) -> Rights:
         """Raises Refused 401."""
@@ -179,5 +201,7 @@ async def _send(answer: Answer, send: Send, *, with_body: bool) -> None:
         headers.append((b"www-authenticate", _REALM))
     if answer.location is not None:
         headers.append((b"location", answer.location.encode()))
+    if answer.silent:
+        headers.append((SILENT_HEADER, answer.silent.encode("ascii", "replace")))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body if with_body else b""})

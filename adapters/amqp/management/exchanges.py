@@ -42,12 +42,17 @@ async def list_exchanges(asked: Asked) -> Answer:
     rows = []
     for caller, host in asked.hosts():
         rows.append(_row("", "direct", host))
-        names = dict.fromkeys((*PREDECLARED, *asked.broker.client.routers(caller.tenant)))
-        seen = (each for each in sorted(names) if caller.rights.allows(INSPECT_ROUTER, each))
-        rows += [await _exchange(asked, caller, name) for name in seen]
+        rows += await declared_in(asked, caller)
     wanted = page.sorted_by([each for each in rows if page.wanted(each["name"])])
     some, made = page.cut(wanted, len(rows))
     return Answer(200, made(some))
+
+
+async def declared_in(asked: Asked, caller: Caller) -> list[dict[str, Any]]:
+    """The exchanges of a virtual host that have a name, by that."""
+    names = dict.fromkeys((*PREDECLARED, *asked.broker.client.routers(caller.tenant)))
+    seen = (each for each in sorted(names) if caller.rights.allows(INSPECT_ROUTER, each))
+    return [await _exchange(asked, caller, name) for name in seen]
 
 
 async def show_exchange(asked: Asked) -> Answer:
@@ -132,9 +137,16 @@ async def list_bindings(asked: Asked) -> Answer:
     """
     rows = []
     for caller, _ in asked.hosts():
-        for name in asked.broker.client.routers(caller.tenant):
-            rows += [each async for each in _from(asked, caller, name)]
+        rows += await bindings_in(asked, caller)
     return _listed(asked, rows)
+
+
+async def bindings_in(asked: Asked, caller: Caller) -> list[dict[str, Any]]:
+    """The bindings of a virtual host."""
+    rows = []
+    for name in asked.broker.client.routers(caller.tenant):
+        rows += [each async for each in _from(asked, caller, name)]
+    return rows
 
 
 async def list_of_source(asked: Asked) -> Answer:

@@ -135,17 +135,9 @@ async def _row(asked: Asked, topic: TopicInfo, host: str) -> dict[str, Any]:
     # A resized topic counts from another number on.
     version = hash((topic.id, *topic.numbers))
     rate = broker.rates.look(topic.tenant, topic.name, version, published, now_ms)
-    declared = topic.options.declarations.get(ADAPTER_NAME)
-    said = EMPTY_TABLE if declared is None else QueueDeclaration.decode(declared).arguments
     ready, held = figures.ready, figures.leased
     return {
-        "name": topic.name,
-        "vhost": host,
-        "type": text_of(said.get("x-queue-type")) or "classic",
-        "durable": topic.options.durable,
-        "auto_delete": topic.options.delete_when_unused,
-        "exclusive": topic.options.owner is not None,
-        "arguments": plain_table(said),
+        **_declared(topic, host),
         "node": broker.settings.cluster_name,
         "state": "running",
         "policy": None,
@@ -160,6 +152,26 @@ async def _row(asked: Asked, topic: TopicInfo, host: str) -> dict[str, Any]:
         "messages_unacknowledged_details": {"rate": 0.0},
         "message_stats": {"publish": published, "publish_details": {"rate": rate}},
     }
+
+
+def _declared(topic: TopicInfo, host: str) -> dict[str, Any]:
+    declared = topic.options.declarations.get(ADAPTER_NAME)
+    said = EMPTY_TABLE if declared is None else QueueDeclaration.decode(declared).arguments
+    return {
+        "name": topic.name,
+        "vhost": host,
+        "type": text_of(said.get("x-queue-type")) or "classic",
+        "durable": topic.options.durable,
+        "auto_delete": topic.options.delete_when_unused,
+        "exclusive": topic.options.owner is not None,
+        "arguments": plain_table(said),
+    }
+
+
+def declared_in(asked: Asked, caller: Caller) -> list[dict[str, Any]]:
+    """The queues of a virtual host as they were declared, without figures, by name."""
+    found = sorted(_inspected(asked, caller), key=_name)
+    return [_declared(each, caller.virtual_host) for each in found]
 
 
 def flag_of(body: Mapping[str, Any], name: str, default: bool) -> bool:

@@ -19,13 +19,14 @@ from auth.principal import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from adapters.amqp.caller import Caller
     from adapters.amqp.handshake import AmqpSettings
     from adapters.amqp.management.rates import Rates
     from adapters.amqp.messages.stamps import Stamps
     from adapters.amqp.topology.declaring import Declarations
-    from adapters.base import Adapter, Rights
+    from adapters.base import Adapter, Administration, Rights
     from kernel.api.client import Client
     from kernel.common.ports import Clock
 
@@ -77,6 +78,8 @@ class Answer:
     body: object = None
     """None: there is none."""
     location: str | None = None
+    silent: str = ""
+    """Which gateways have not answered, and why: what they have is missing."""
 
 
 @dataclass(slots=True)
@@ -96,6 +99,10 @@ class Broker:
     clock: Clock
     adapter: Adapter
     """That of AMQP, whose connections are shown."""
+    administration: Administration
+    """/api/v1, for what is administered."""
+    changing: AbstractAsyncContextManager[None]
+    """Held by who changes users: what is read stays so until it is written."""
     rates: Rates
     version: str
     started_ms: int

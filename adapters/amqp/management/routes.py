@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from adapters.amqp.management import exchanges, messages, open_connections, overview, queues
+from adapters.amqp.management import (
+    documents,
+    exchanges,
+    messages,
+    open_connections,
+    overview,
+    people,
+    queues,
+    tenancy,
+)
 from adapters.amqp.management.requests import Refused, bad_request, not_found
 
 if TYPE_CHECKING:
@@ -64,27 +73,56 @@ ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
     ("DELETE", "/connections/:name"): open_connections.close_connection,
     ("GET", "/connections/:name/channels"): open_connections.list_channels,
     ("GET", "/channels"): open_connections.list_channels,
+    ("GET", "/vhosts/:vhost/channels"): open_connections.list_channels,
+    ("GET", "/channels/:channel"): open_connections.show_channel,
     ("GET", "/consumers"): open_connections.list_consumers,
     ("GET", "/consumers/:vhost"): open_connections.list_consumers,
+    ("PUT", "/vhosts/:vhost"): tenancy.put_virtual_host,
+    ("DELETE", "/vhosts/:vhost"): tenancy.delete_virtual_host,
+    ("GET", "/users"): people.list_users,
+    ("GET", "/users/without-permissions"): people.list_without_permissions,
+    ("POST", "/users/bulk-delete"): people.delete_users,
+    ("GET", "/users/:user"): people.show_user,
+    ("PUT", "/users/:user"): people.put_user,
+    ("DELETE", "/users/:user"): people.delete_user,
+    ("GET", "/users/:user/permissions"): people.list_permissions,
+    ("GET", "/users/:user/topic-permissions"): people.list_topic_permissions,
+    ("GET", "/permissions"): people.list_permissions,
+    ("GET", "/vhosts/:vhost/permissions"): people.list_permissions,
+    ("GET", "/permissions/:vhost/:user"): people.show_permission,
+    ("PUT", "/permissions/:vhost/:user"): people.put_permission,
+    ("DELETE", "/permissions/:vhost/:user"): people.delete_permission,
+    ("GET", "/topic-permissions"): people.list_topic_permissions,
+    ("GET", "/vhosts/:vhost/topic-permissions"): people.list_topic_permissions,
+    ("GET", "/topic-permissions/:vhost/:user"): people.show_topic_permissions,
+    ("PUT", "/topic-permissions/:vhost/:user"): people.put_topic_permission,
+    ("DELETE", "/topic-permissions/:vhost/:user"): people.delete_topic_permissions,
+    ("DELETE", "/topic-permissions/:vhost/:user/:exchange"): people.delete_topic_permissions,
+    ("GET", "/vhost-limits"): tenancy.list_host_limits,
+    ("GET", "/vhost-limits/:vhost"): tenancy.list_host_limits,
+    ("PUT", "/vhost-limits/:vhost/:limit"): tenancy.put_host_limit,
+    ("DELETE", "/vhost-limits/:vhost/:limit"): tenancy.delete_host_limit,
+    ("GET", "/user-limits"): tenancy.list_user_limits,
+    ("GET", "/user-limits/:user"): tenancy.list_user_limits,
+    ("PUT", "/user-limits/:user/:limit"): tenancy.put_user_limit,
+    ("DELETE", "/user-limits/:user/:limit"): tenancy.delete_user_limit,
+    ("GET", "/definitions"): documents.show_definitions,
+    ("POST", "/definitions"): documents.apply_definitions,
+    ("GET", "/definitions/:vhost"): documents.show_definitions,
+    ("POST", "/definitions/:vhost"): documents.apply_definitions,
 }
 
 UNSERVED: Final = {
-    "users": "users, keys and policies are Weir's own: `weir user`, or /api/v1/users",
-    "permissions": "permissions are policies here: `weir policy`, or /api/v1/policies",
-    "topic-permissions": "permissions are policies here: `weir policy`, or /api/v1/policies",
-    "definitions": "`weir definitions`, which reads RabbitMQ's files too, or /api/v1/definitions",
-    "policies": "a queue has settings of its own here: give them as its arguments",
+    "policies": "give a queue's settings as its arguments, or apply definitions.json, whose "
+    "policies become settings of the queues in it",
     "operator-policies": "a queue has settings of its own here",
     "parameters": "there are no plugins that have parameters",
     "global-parameters": "there are no plugins that have parameters",
-    "vhost-limits": "`weir limit`, or /api/v1/limits",
-    "user-limits": "`weir limit`, or /api/v1/limits",
-    "vhosts": "a virtual host is a tenant, which Weir's own settings make",
+    "vhosts": "a virtual host is a tenant: `weir tenant`, or /api/v1/tenants",
     "feature-flags": "`weir cluster features`",
     "actions": "a queue's replicas and leader are the cluster's matter: `weir cluster`",
     "rebalance": "`weir cluster rebalance`",
     "health": "`weir health`, or /api/v1/health",
-    "channels": "a connection is shown with its channels: /api/connections/NAME/channels",
 }
 """What RabbitMQ has and is not served, by a word of its path: what to use instead."""
 

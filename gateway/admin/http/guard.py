@@ -96,7 +96,8 @@ class Guard:
         a tenant of a name; `sessions`: None where there is no console; `administers`: whether a
         caller may administer anything.
         """
-        self._app = app
+        self.application = app
+        """What is guarded."""
         self._names = _names_of(listener)
         is_here = is_loopback(listener.host) and listener.advertised is None
         self._open = OPEN_PATHS | ({METRICS_PATH} if is_here else set())
@@ -128,7 +129,7 @@ class Guard:
             await answer_to(error)(scope, receive, send)
             return
         try:
-            await self._app(scope, receive, send)
+            await self.application(scope, receive, send)
         except asyncio.CancelledError:
             # Only the end of the process cuts a request short.
             stopping = error_answer(503, "stopping", "the server is stopping", retryable=True)

@@ -1,6 +1,6 @@
 """Connections of all gateways over HTTP.
 
-GET    /connections?user=&protocol=&client_id=&node=&consumes=&sort=&after=&limit=&rates=
+GET    /connections?user=&protocol=&client_id=&node=&consumes=&sort=&after=&limit=&rates=&details=
 DELETE /connections?user=&reason=             all of a user, at every gateway
 GET    /connections/CONNECTION                one, with its channels and consumers
 DELETE /connections/CONNECTION?reason=
@@ -104,6 +104,7 @@ class ConnectionRoutes:
             begin=place_of(after) if after else None,
             limit=limit,
             rates=flag(request, "rates"),
+            details=flag(request, "details"),
         )
         rows = await self._own.rows(listing)
         silent: list[Silent] = []

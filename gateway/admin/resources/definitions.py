@@ -1,6 +1,6 @@
 """All that is defined, as one document (`adapters.definitions`), over HTTP.
 
-    GET  /definitions?only=&secrets=     POST /definitions?only=&dry_run=
+    GET  /definitions?only=&name=&secrets=     POST /definitions?only=&dry_run=
 
 Each takes ?tenant=NAME; who administers the node and names none gets, or applies, all tenants.
 
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from adapters.definitions import FORMAT, Definitions, Foreign, Unlike
+from adapters.definitions import FORMAT, Definitions, Foreign, Unlike, UserDefined
+from auth.password_checks.salted_hashes import is_salted
 from gateway.admin.http.callers import caller_of
 from gateway.admin.http.requests import answer, flag, read_body
 from gateway.admin.http.streaming import StreamedJson
-from gateway.admin.resources.tenant_changes import check_tenants_feature
+from gateway.admin.resources.tenant_changes import check_feature
 from gateway.definitions.applying import Applying
 from gateway.definitions.checks import Checks
 from gateway.definitions.known import Known
@@ -29,6 +30,7 @@ from gateway.definitions.planning import ChangePlanned, Fault, Plan, plan_of
 from gateway.definitions.things import chosen_kinds
 from gateway.definitions.writing import written
 from kernel.common.errors import Code, KernelError
+from kernel.common.feature_levels import HASHES, TENANTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from gateway.admin.resources.principals import Principals
     from gateway.admin.resources.tenant_changes import Features
     from gateway.admin.resources.tenants import KnownTenants
+    from gateway.definitions.things import Thing
     from kernel.api.client import Client
     from kernel.api.model import RouterOptions
 
@@ -100,7 +103,8 @@ class DefinitionRoutes:
             kinds -= _SECRET_KINDS
         asked = self._asked(request)
         tenants = self._tenants.known_to(caller_of(request)) if asked is None else [asked]
-        parts = written(self._known(), tenants, kinds, of_all=asked is None)
+        only = request.query_params.get("name")
+        parts = written(self._known(), tenants, kinds, of_all=asked is None, only=only)
         return StreamedJson(parts)
 
     async def apply_definitions(self, request: Request) -> Response:
@@ -119,7 +123,9 @@ class DefinitionRoutes:
         checks = Checks(document, known, self._principals.keys, caller, has, predeclared, makes)
         plan = await plan_of(document, kinds, known, checks)
         if any(thing.kind == "tenants" for thing, _ in plan.changes):
-            await check_tenants_feature(self._features)
+            await check_feature(self._features, TENANTS)
+        if any(_is_foreign_hash(thing) for thing, _ in plan.changes):
+            await check_feature(self._features, HASHES)
         if dry_run:
             return answer(_planned(plan, unlike))
         if plan.faults:
@@ -180,6 +186,11 @@ class DefinitionRoutes:
             if found is not None:
                 return found
         return None
+
+
+def _is_foreign_hash(thing: Thing) -> bool:
+    """Whether it is a user with a hash that builds without the feature do not read."""
+    return isinstance(thing.value, UserDefined) and is_salted(thing.value.password_hash)
 
 
 def _check_tenants(document: Definitions, asked: str | None) -> None:

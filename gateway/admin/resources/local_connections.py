@@ -52,6 +52,8 @@ class ConnectionRow(ConnectionShown, frozen=True, kw_only=True):
     """The gateway it is connected to."""
     rates: Rates | None = None
     """If they were asked for, and it is still there."""
+    opened: list[ChannelShown] | None = None
+    """Its channels with their consumers, if they were asked for."""
 
 
 class ConnectionDetails(Struct, frozen=True):
@@ -71,6 +73,8 @@ class Listing(Struct, frozen=True):
     begin: Place | None
     limit: int
     rates: bool
+    details: bool = False
+    """With channels and consumers."""
 
 
 class Naming(Struct, frozen=True):
@@ -147,7 +151,8 @@ class LocalConnections:
                     )
                     found.add((by, each.number, self.node), (each, shown))
         first = found.first()
-        made = await self._made([row for _, row in first], rates=listing.rates)
+        chosen = [row for _, row in first]
+        made = await self._made(chosen, rates=listing.rates, details=listing.details)
         rows: FirstRows[ConnectionRow] = FirstRows(listing.limit, None, is_down=listing.is_down)
         rows.add_all((place, row) for (place, _), row in zip(first, made, strict=True))
         return rows
@@ -181,18 +186,28 @@ class LocalConnections:
                 if tenant is None or each.owner[0] == tenant:
                     yield each, each.shown()
 
-    async def _made(self, found: Sequence[Found], *, rates: bool) -> list[ConnectionRow]:
+    async def _made(
+        self, found: Sequence[Found], *, rates: bool, details: bool = False
+    ) -> list[ConnectionRow]:
         measured: list[Rates | None] = [None] * len(found)
         if rates and found:
             await asyncio.sleep(RATE_S)
             measured = [_rates(shown, each.shown()) for each, shown in found]
-        return [self._row(shown, rate) for (_, shown), rate in zip(found, measured, strict=True)]
+        rows = []
+        for (each, shown), rate in zip(found, measured, strict=True):
+            opened = list(each.channels_shown()) if details else None
+            rows.append(self._row(shown, rate, opened))
+            if details:
+                await asyncio.sleep(0)
+        return rows
 
-    def _row(self, shown: ConnectionShown, rates: Rates | None) -> ConnectionRow:
+    def _row(
+        self, shown: ConnectionShown, rates: Rates | None, opened: list[ChannelShown] | None
+    ) -> ConnectionRow:
         facts = asdict(shown)
         if self._in_cluster:
             facts["id"] = f"{shown.id}@{self.node}"
-        return ConnectionRow(node=self.node, rates=rates, **facts)
+        return ConnectionRow(node=self.node, rates=rates, opened=opened, **facts)
 
 
 def _consumes(connection: OpenConnection, name: str) -> bool:

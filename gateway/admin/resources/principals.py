@@ -254,13 +254,19 @@ class Principals:
         return policy
 
     async def put_policy(
-        self, tenant: str, name: str, rules: Sequence[str], most: int = POLICIES_PER_TENANT_MAX
+        self,
+        tenant: str,
+        name: str,
+        rules: Sequence[str],
+        most: int = POLICIES_PER_TENANT_MAX,
+        note: str = "",
     ) -> tuple[Policy, bool]:
         """Create a policy, of `most` in its tenant, or replace its rules; it, and whether it
         is new. Raises AuthError INVALID_ARGUMENT (also for a built-in policy's name),
         LIMIT_EXCEEDED.
         """
-        policy = Policy(tenant=tenant, name=name, rules=tuple(parse_rule(rule) for rule in rules))
+        parsed = tuple(parse_rule(rule) for rule in rules)
+        policy = Policy(tenant=tenant, name=name, rules=parsed, note=note)
         async with self._lock:
             known = self.store.policy(tenant, name)
             if known is None:

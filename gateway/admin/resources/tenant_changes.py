@@ -21,7 +21,7 @@ from gateway.access.tenant_records import TenantState
 from gateway.admin.http.callers import caller_of
 from gateway.admin.http.requests import answer, number, path_name, read_body
 from kernel.common.errors import Code, KernelError
-from kernel.common.feature_levels import TENANTS
+from kernel.common.feature_levels import FEATURES, TENANTS
 from kernel.quotas.limits import Entity, Scope
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class TenantRoutes:
         return answer(self._shown(name), 202)
 
     async def _check_feature(self) -> None:
-        await check_tenants_feature(self._features)
+        await check_feature(self._features, TENANTS)
 
     def _shown(self, name: str) -> TenantShown:
         state = self._book.state(name)
@@ -193,12 +193,13 @@ class TenantRoutes:
         )
 
 
-async def check_tenants_feature(features: Features | None) -> None:
-    """Raise KernelError NOT_ALLOWED while the feature of the log is off."""
+async def check_feature(features: Features | None, level: int) -> None:
+    """Raise KernelError NOT_ALLOWED while a feature of the log is off."""
     found = [] if features is None else (await features.features()).features
-    if not any(each.level == TENANTS and each.on for each in found):
+    if not any(each.level == level and each.on for each in found):
+        name = FEATURES[level - 1].name
         message = (
-            "the feature `tenants` of the log is off: `weir cluster features enable tenants`"
+            f"the feature `{name}` of the log is off: `weir cluster features enable {name}`"
             " turns it on, once all processes are of this build"
         )
         raise KernelError(Code.NOT_ALLOWED, message)

@@ -112,6 +112,8 @@ def test_permissions_become_policies_that_grant_no_more(foreign: Foreign) -> Non
     assert "allow publish tree:sensors/#" in rules
     assert not [rule for rule in rules if "configure" in rule or "consume tree" in rule]
     assert tenant.users["watcher"].policies == []
+    assert tenant.users["watcher"].password_hash.startswith("$rabbitmq-sha256$VC3qYGuE")
+    assert tenant.users["robot"].password_hash == ""
     assert tenant.policies["rabbitmq-alice"].rules[-1] == ("allow administer node:admin tenant:*")
     acme = foreign.definitions.tenants["acme"]
     assert acme.users["worker"].policies == ["rabbitmq-worker"]
@@ -121,15 +123,21 @@ def test_permissions_become_policies_that_grant_no_more(foreign: Foreign) -> Non
     }
 
 
+def test_a_password_hashed_by_md5_is_named_and_none_is_set() -> None:
+    hashed = {"password_hash": "AAAA", "hashing_algorithm": "rabbit_password_hashing_md5"}
+    found = read_of({"rabbit_version": "3.5.0", "users": [{"name": "u", "tags": [], **hashed}]})
+    assert found.definitions.tenants["default"].users["u"].password_hash == ""
+    (told,) = found.unlike
+    assert told.what == "password of user u"
+    assert "rabbit_password_hashing_md5" in told.why
+
+
 def test_everything_without_an_equal_is_named(foreign: Foreign) -> None:
     named = {each.what for each in foreign.unlike}
     assert named == {
         "exchange passing in vhost /",
         "queue history in vhost /",
         "queue passing in vhost /",
-        "password of user worker",
-        "password of user alice",
-        "password of user watcher",
         "user guest",
         "user worker in vhost acme",
         "tag monitoring of user watcher",
