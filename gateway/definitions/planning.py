@@ -35,7 +35,7 @@ _SECRETS: Final = frozenset({"password_hash", "sealed_secret"})
 _KEPT: Final = {
     "users": ("password_hash",),
     "keys": ("sealed_secret",),
-    "topics": ("declarations",),
+    "topics": ("declarations", "size"),
     "routers": ("declarations",),
 }
 """What a thing keeps that a document does not give."""

@@ -60,6 +60,8 @@ class What(StrEnum):
     """It is used above the largest size."""
     HOT_KEY = "hot key"
     """It is used above its size by so few keys that none would help."""
+    UNHEARD = "not known"
+    """Not all its groups tell what is used: nothing is decided (`sizing`)."""
 
 
 @dataclass(frozen=True, slots=True)
