@@ -83,12 +83,8 @@ class Node(ServingNode):
             understands=understands(),
         )
         self._local = local
-        self._topics = TopicMetrics(
-            local.store.replicas,
-            self._clock,
-            self._settings.node.metrics,
-            local.client.sizing.figures,
-        )
+        self._topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
+        self._topics.sizes = local.client.sizing.figures
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
         alarms = self._make_alarms(self._checks)

@@ -137,12 +137,8 @@ class StoreNode(ServingNode):
         )
         self._remote = remote
         join_peer_stores(local, remote, self._clock, self._random)
-        topics = TopicMetrics(
-            local.store.replicas,
-            self._clock,
-            self._settings.node.metrics,
-            local.client.sizing.figures,
-        )
+        topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
+        topics.sizes = local.client.sizing.figures
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
         checks = partial(self._checks, local, links, remote, roster)

@@ -209,16 +209,19 @@ class SessionPublisher:
                 elif traffic is not None:
                     traffic.live[(flags & QOS_BITS) >> 1].count_one(size)
         if tokens:
-            batch.tag = _Sent(tokens, unsure, began_ms)
-            self._counters.published += len(tokens)
             hears_no = bool(failing) and self._hears_no(run)
-            self._charging.published(batch, hears_no=hears_no)
-            env.client.submit(batch)
-            env.live.publishes(self._host)
+            self._send(batch, _Sent(tokens, unsure, began_ms), hears_no=hears_no)
         if singles:
             self._note(singles)
         if refused:
             self._refuse(refused)
+
+    def _send(self, batch: PublishBatch, sent: _Sent, *, hears_no: bool) -> None:
+        batch.tag = sent
+        self._counters.published += len(sent.tokens)
+        self._charging.published(batch, hears_no=hears_no)
+        self._env.client.submit(batch)
+        self._env.live.publishes(self._host)
 
     def _within_limits(self, run: PublishRun) -> PublishRun:
         """What of a run may be published. What is far above a limit is refused if its client can

@@ -66,16 +66,11 @@ class TopicMetrics:
     """Of one process."""
 
     def __init__(
-        self,
-        replicas: Callable[[], Sequence[Replica]],
-        clock: Clock,
-        settings: Metrics,
-        sizes: Callable[[], Iterable[Figures]] = tuple,
+        self, replicas: Callable[[], Sequence[Replica]], clock: Clock, settings: Metrics
     ) -> None:
-        """`replicas`: the Raft groups that this process is a member of; `sizes`: topics with a size
-        that it looks at.
-        """
-        self._sizes = sizes
+        """`replicas`: the Raft groups that this process is a member of."""
+        self.sizes: Callable[[], Iterable[Figures]] = tuple
+        """Topics with a size that this process looks at."""
         self._replicas = replicas
         self._clock = clock
         self._selection = Selection(settings.topics, settings.top)
@@ -152,7 +147,7 @@ class TopicMetrics:
             yield chunk
         async for chunk in write(_OWN, own, form):
             yield chunk
-        sizes = list(self._sizes())
+        sizes = list(self.sizes())
         async for chunk in write(SIZES_COLUMNS, sizes_series(sizes), form):
             yield chunk
         if names:

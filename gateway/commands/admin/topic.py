@@ -28,7 +28,6 @@ from gateway.commands.common.values import (
     put_one,
     text,
 )
-from kernel.definitions.topic_sizes import Above
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +53,14 @@ class OverflowChoice(StrEnum):
 
     DROP_OLDEST = "drop_oldest"
     REJECT = "reject"
+
+
+class AboveChoice(StrEnum):
+    """What becomes of publishers above the largest size."""
+
+    SERVE = "serve"
+    WAIT = "wait"
+    FAIL = "fail"
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic.")]
@@ -308,13 +315,13 @@ def size_topic(
         str | None, typer.Option("--size", help="Instead: the one that it keeps.")
     ] = None,
     above: Annotated[
-        Above,
+        AboveChoice,
         typer.Option(
             "--above",
             help="Above the largest size publishers are served as far as the stores can, or "
             "delayed as by a limit (wait), or refused at once (fail).",
         ),
-    ] = Above.SERVE,
+    ] = AboveChoice.SERVE,
     by_key: Annotated[
         bool, typer.Option("--by-key", help="Its messages need no order but that of their keys.")
     ] = False,
