@@ -46,6 +46,7 @@ from gateway.config.limits import quotas_of
 from gateway.process.data_lock import lock_data_directory
 from gateway.process.running import (
     StartRefused,
+    calm_ms,
     check_no_gateway,
     fatal,
     make_data_directory,
@@ -201,6 +202,7 @@ class StoreNode(ServingNode):
         resizes = ResizeLog(_log, self._clock)
         local.client.administrator.queues_changed = resizes.queues_changed
         local.client.sizing.tell = resizes.sized
+        local.client.sizing.calm_ms = calm_ms()
         consensus = local.store.consensus
         lines, tell = LeaderLog(_log, local.store, self._clock), consensus.leaders_changed
 

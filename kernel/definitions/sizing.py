@@ -132,6 +132,8 @@ class Sizing:
         self._sized: dict[Name, _Sized] = {}
         self._void_ms: dict[Name, int] = {}
         self._is_looking = False
+        self.calm_ms: int | None = None
+        """See `AutomaticSize`."""
         self.tell: Callable[[TopicInfo, What | None, str], None] = lambda _topic, _what, _why: None
         """Hears what is decided and why (None: it could not be done), and what there is to say."""
 
@@ -201,7 +203,8 @@ class Sizing:
             queues = len(topic.writable)
             known = self._sized.get(name)
             if known is None or (known.topic, known.size) != (topic.id, size):
-                machine = AutomaticSize(size.least, size.most, size.of(queues), queues)
+                bounds = size.least, size.most
+                machine = AutomaticSize(*bounds, size.of(queues), queues, self.calm_ms)
                 self._sized[name] = _Sized(topic.id, size, machine, queues)
             elif known.queues != queues and not known.is_resizing:
                 known.queues = queues  # somebody else has resized it

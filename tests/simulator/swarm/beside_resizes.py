@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from .machines import Machine
     from .run import Run
 
-SHARE = 0.5
+SHARE = 0.9
 """Of the runs of more than one node."""
 
-AT_ONCE = (2, 3, 4)
+AT_ONCE = (3, 4, 5)
 """Topics of a run."""
 
 MESSAGES = 6
@@ -68,6 +68,8 @@ WAIT_S = 6.0
 TRIES_MAX = 12
 HOURS_12_MS = 12 * 3_600_000
 LOAD_S = 14.0
+CALM_S = 18.0
+"""Then as long nothing: it is looked at what is calm every ten seconds."""
 
 QUEUE = Size(4, 1e9)
 """What one queue is meant for: so little that a few messages a second are much."""
@@ -267,6 +269,7 @@ class BesideResizes:
         while self._run.loop.time() < ends:
             await self._publish(story, 3)
             await asyncio.sleep(0.2)
+        await asyncio.sleep(CALM_S)
 
     def _source_of(self, story: Story) -> str:
         """A topic in the same group: stores here know of topics in groups that they hold."""

@@ -34,7 +34,7 @@ SHARE = 0.25
 RESIZES = 0.02
 """Share of what happens that is a resize."""
 
-SPREADS = 0.3
+SPREADS = 0.5
 """Share of these by which the topic gets queues in all Raft groups."""
 
 RESIZES_MAX = 8
