@@ -11,7 +11,7 @@ the gateway writes and reads (`gateway.definitions`).
         users:    {alice: {policies: [senders], password_hash: $argon2id$...}}
         keys:     {AKID: {user: alice, sealed_secret: ...}}
         limits:   {tenant: {...}, 'user:alice': {...}, 'topic:orders': {...}}
-        topics:   {orders: {message_ttl_ms: 60000, groups: {default: {}}}}
+        topics:   {orders: {message_ttl_ms: 60000, groups: {default: {}}, size: {max: large, ...}}}
         routers:  {shop: {match: pattern, routes: [{key: order/+, topic: orders}]}}
 
 A setting that is left out has the default of its struct, which never changes, for what lies on
@@ -34,6 +34,8 @@ from kernel.api.model import (
     RouterOptions,
     TopicOptions,
 )
+from kernel.definitions.sizes import Size, size_of_class
+from kernel.definitions.topic_sizes import Above, TopicSize
 
 FORMAT: Final = "weir-definitions/1"
 
@@ -89,11 +91,34 @@ class GroupDefined(GroupOptions, frozen=True, kw_only=True, forbid_unknown_field
     filter: FilterDefined | None = None
 
 
+class FiguresDefined(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What is published a second. 0: that figure bounds nothing."""
+
+    messages: float = 0.0
+    bytes: float = 0.0
+
+
+class SizeDefined(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The size of a topic: from which to which, each the name of a class or figures."""
+
+    min: str | FiguresDefined
+    max: str | FiguresDefined
+    by_key: bool = False
+    spread: bool = False
+    above: Above = Above.SERVE
+
+
 class TopicDefined(TopicOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A topic with its settings, and its groups by name. Groups that are not named stay."""
 
     half: HalfDefined = HalfDefined()
     groups: dict[str, GroupDefined] = msgspec.field(default_factory=dict)
+    size: SizeDefined | None = None
+    """None: one that has a size keeps it."""
 
 
 class RouteDefined(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -184,6 +209,29 @@ def topic_options(defined: TopicDefined) -> TopicOptions:
     return msgspec.convert(_given(defined), TopicOptions)
 
 
+def topic_size(defined: SizeDefined, topic: int) -> TopicSize:
+    """The size of a topic (its id) for the kernel. Raises KernelError INVALID_ARGUMENT."""
+    least, most = (
+        size_of_class(each) if isinstance(each, str) else Size(each.messages, each.bytes)
+        for each in (defined.min, defined.max)
+    )
+    bounds = least.messages, least.bytes, most.messages, most.bytes
+    size = TopicSize(topic, *bounds, defined.by_key, defined.spread, defined.above)
+    size.check()
+    return size
+
+
+def size_defined(size: TopicSize) -> SizeDefined:
+    """What a document says of a size."""
+    return SizeDefined(
+        min=FiguresDefined(messages=size.messages_min, bytes=size.bytes_min),
+        max=FiguresDefined(messages=size.messages_max, bytes=size.bytes_max),
+        by_key=size.by_key,
+        spread=size.spread,
+        above=size.above,
+    )
+
+
 def group_options(defined: GroupDefined) -> GroupOptions:
     """A group's settings for the kernel."""
     return msgspec.convert(_given(defined), GroupOptions)
@@ -198,11 +246,16 @@ def _given(defined: Struct) -> object:
     return msgspec.to_builtins(defined)
 
 
-def topic_defined(options: TopicOptions, groups: dict[str, GroupOptions]) -> TopicDefined:
+def topic_defined(
+    options: TopicOptions, groups: dict[str, GroupOptions], size: TopicSize | None = None
+) -> TopicDefined:
     """What a document says of a topic."""
     said = msgspec.to_builtins(options)
     said["groups"] = {name: msgspec.to_builtins(groups[name]) for name in sorted(groups)}
-    return msgspec.convert(said, TopicDefined)
+    defined = msgspec.convert(said, TopicDefined)
+    if size is None:
+        return defined
+    return msgspec.structs.replace(defined, size=size_defined(size))
 
 
 def router_defined(options: RouterOptions, routes: list[RouteDefined]) -> RouterDefined:

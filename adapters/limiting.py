@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from adapters.base import Rights
-    from kernel.api.client import Client, PublishBatch
+    from kernel.api.client import Client, Destinations, PublishBatch
     from kernel.common.ids import TopicId
     from kernel.common.ports import Clock
     from kernel.quotas.account import Account
@@ -38,6 +38,8 @@ connection that has published nothing yet."""
 PIECE_BYTES_MIN: Final = 512
 """Of what has been read, taken at once where a limit is near: some messages, so that who has many
 connections and owes does not owe much more each time that all of them are asked."""
+
+_NOTHING: Final[Mapping[TopicId, Account]] = {}
 
 _LOOK_MS: Final = 1_000
 """Topics with limits that are not known here are looked for so often."""
@@ -106,6 +108,13 @@ class Limiter:
 
     def topics_of(self, tenant: str, now_ms: int) -> Mapping[TopicId, Account]:
         """The topics of a tenant that have limits, by id."""
+        return self._topics_of(tenant, now_ms).by_id
+
+    def failing_of(self, tenant: str, now_ms: int) -> Mapping[TopicId, Account]:
+        """Those of them that refuse at once what is above."""
+        return self._topics_of(tenant, now_ms).failing
+
+    def _topics_of(self, tenant: str, now_ms: int) -> _Topics:
         found = self._found.get(tenant)
         if (
             found is None
@@ -116,14 +125,21 @@ class Limiter:
             found = self._found[tenant] = _Topics(
                 self.quotas.version, self._client.topology_version, now_ms + _LOOK_MS
             )
-            for name, account in self.quotas.topics(tenant).items():
-                try:
-                    info = self._client.topic(tenant, name)
-                except NotLoaded:
-                    continue
-                if info is not None:
-                    found.by_id[info.id] = account
-        return found.by_id
+            for name, accounts in self.quotas.topics(tenant).items():
+                topic = self._id_of(tenant, name)
+                account = accounts.of(topic)
+                if topic is not None and account is not None:
+                    found.by_id[topic] = account
+                    if account.fails_at_once:
+                        found.failing[topic] = account
+        return found
+
+    def _id_of(self, tenant: str, name: str) -> TopicId | None:
+        try:
+            info = self._client.topic(tenant, name)
+        except NotLoaded:
+            return None
+        return None if info is None else info.id
 
     # --- Calls, which are refused one by one ------------------------------------------------
 
@@ -156,7 +172,11 @@ class Limiter:
         """A call publishes so much to a topic: for how long its client is to wait."""
         now_ms = self.now_ms()
         charged = self._with_topic(account, topic)
-        delays_ms = [each.published(now_ms, messages, size) for each in charged]
+        delays_ms = [
+            # Who is refused at once what comes next waits for nothing.
+            each.published(now_ms, messages, size) * (not each.fails_at_once)
+            for each in charged
+        ]
         delay_ms = max(delays_ms)
         if delay_ms:
             charged[delays_ms.index(delay_ms)].delayed(now_ms)
@@ -183,18 +203,24 @@ class Limiter:
         return delay_ms
 
     def _with_topic(self, account: Account, topic: str) -> tuple[Account, ...]:
-        of_topic = self.quotas.topic(account.tenant, topic) if account.has_topics else None
+        if not account.has_topics:
+            return (account,)
+        accounts = self.quotas.topics(account.tenant).get(topic)
+        if accounts is None:
+            return (account,)
+        of_topic = accounts.of(self._id_of(account.tenant, topic))
         return (account,) if of_topic is None else (account, of_topic)
 
 
 class _Topics:
-    __slots__ = ("by_id", "limits_version", "topology_version", "until_ms")
+    __slots__ = ("by_id", "failing", "limits_version", "topology_version", "until_ms")
 
     def __init__(self, limits_version: int, topology_version: int, until_ms: int) -> None:
         self.limits_version = limits_version
         self.topology_version = topology_version
         self.until_ms = until_ms
         self.by_id: dict[TopicId, Account] = {}
+        self.failing: dict[TopicId, Account] = {}
 
 
 class Charging:
@@ -243,15 +269,35 @@ class Charging:
         ahead = self._is_refusable
         return piece_bytes(account, self._topics, self._message_bytes, now_ms, until_refused=ahead)
 
-    def published(self, batch: PublishBatch) -> None:
-        """A batch is about to be submitted, which waits for nothing."""
-        self._is_refusable = False
+    def published(self, batch: PublishBatch, *, hears_no: bool = False) -> None:
+        """A batch is about to be submitted, which waits for nothing. `hears_no`: its publisher has
+        asked `full_topic`, and is not held for the size of one.
+        """
+        self._is_refusable = hears_no
         if not self.account.is_limited:
             return
         now_ms = self._now_ms()
         for owing in self._charge(batch, now_ms):
-            owing.delayed(now_ms)
-            self._is_owing = True
+            if not (hears_no and owing.fails_at_once):
+                owing.delayed(now_ms)
+                self._is_owing = True
+
+    def failing_topics(self) -> Mapping[TopicId, Account]:
+        """Topics above whose size a publisher hears no at once: of each message is to be asked
+        whether one of them is full (`full_topic`), if there are any.
+        """
+        if not self.account.has_topics:
+            return _NOTHING
+        return self._limiter.failing_of(self.account.tenant, self._now_ms())
+
+    def full_topic(self, to: Destinations, failing: Mapping[TopicId, Account]) -> str | None:
+        """The limit by which one of the topics of a message takes nothing now; None: all do."""
+        for topic in to.topic_ids:
+            account = failing.get(topic)
+            reason = account.publishing_far_over(self._now_ms()) if account is not None else None
+            if reason is not None:
+                return reason
+        return None
 
     def refusal(self, batch: PublishBatch) -> str | None:
         """Why a batch is not to be submitted whose publisher hears no, and so is never held for it:

@@ -26,6 +26,7 @@ Rows without a protocol:
 - `stream_rows`: a gateway beside a client in the process of the store
 - `many_rows`: very many queues; a restart with very many messages
 - `scrape_row`, `console_row`: metrics, and pages of the console, of very many topics
+- `size_rows`: topics with a size, which are looked at every second
 - `metering_rows`: what metering costs a message
 - `micro`: what each stage of the hot path costs
 

@@ -5,6 +5,7 @@
 - `rights_watch`: a right that is withdrawn reaches who is connected
 - `disconnects`: all connections of a user, closed at every gateway
 - `limit_records`: limits that were set at run time, joined with those of the settings
+- `size_records`: what the sizes of topics let publishers have
 - `tenant_book`: the tenants there are, for whoever asks
 - `tenant_records`: the record of tenants that were made, changed or removed at run time
 - `tenant_removal`: what a tenant has goes

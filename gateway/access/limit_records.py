@@ -20,7 +20,7 @@ import structlog
 
 from kernel.api.client import PutRecord
 from kernel.common.errors import Code, KernelError
-from kernel.quotas.limits import KINDS, LIMIT_MAX, Entity, LimitSet, Scope
+from kernel.quotas.limits import KINDS, LIMIT_MAX, Entity, LimitSet, settable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def decode(key: str, value: bytes) -> tuple[Entity, LimitSet, list[str]]:
     parts = key.removeprefix(PREFIX).split("/")
     if len(parts) != _KEY_PARTS:
         raise ValueError("no such key")
-    entity = Entity(Scope(parts[0]), *(unquote(part, errors="strict") for part in parts[1:]))
+    entity = Entity(settable(parts[0]), *(unquote(part, errors="strict") for part in parts[1:]))
     try:
         told = msgspec.msgpack.decode(value, type=dict[str, int])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

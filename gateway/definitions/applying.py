@@ -24,15 +24,17 @@ from adapters.definitions import (
     route_of,
     router_options,
     topic_options,
+    topic_size,
 )
 from auth.errors import AuthError
 from auth.users.store import POLICIES_PER_TENANT_MAX, USERS_MAX
 from gateway.access.tenant_records import TenantState
 from gateway.admin.resources.principals import OWN_POLICIES_MAX, OWN_USERS_MAX
+from gateway.admin.resources.topic_size_changes import known_size, put_size
 from gateway.definitions.planning import Fault, fault_of
 from gateway.definitions.things import Thing, entity_of
 from kernel.api.changes import PutRoute, PutRouter, PutTopic
-from kernel.api.model import TOPICS_ROUTER
+from kernel.api.model import TOPICS_ROUTER, TopicInfo
 from kernel.common.errors import KernelError
 from kernel.quotas.limits import Entity, Scope
 
@@ -168,7 +170,12 @@ class Applying:
         if topic is not None:
             options = _with_declarations(options, topic.options)
         groups = {each: group_options(value.groups[each]) for each in value.groups}
-        await self._client.administer(PutTopic(tenant, name, options, groups))
+        made = await self._client.administer(PutTopic(tenant, name, options, groups))
+        assert isinstance(made, TopicInfo)
+        if value.size is not None:
+            size = topic_size(value.size, made.id)
+            if size != known_size(self._client, made):
+                await put_size(self._client, made, size)
 
     async def _put_router(self, tenant: str, name: str, options: RouterOptions) -> None:
         reserved = name in self._predeclared

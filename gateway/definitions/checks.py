@@ -25,6 +25,7 @@ from adapters.definitions import (
     route_of,
     router_options,
     topic_options,
+    topic_size,
 )
 from auth.errors import AuthError
 from auth.policies.built_in import BUILT_IN_POLICIES
@@ -34,10 +35,12 @@ from auth.users.directory import secret_context
 from auth.users.records import AccessKey, User, record_fault
 from gateway.admin.http.callers import TAKES_NODE
 from gateway.admin.resources.topic_shapes import check_new_name
+from gateway.admin.resources.topic_size_changes import check_size
 from gateway.definitions.things import Thing, entity_of
 from kernel.api.changes import PutRoute, PutRouter, PutTopic
-from kernel.api.model import TOPICS_ROUTER
+from kernel.api.model import TOPICS_ROUTER, QueueRef, TopicInfo
 from kernel.common.errors import KernelError
+from kernel.common.ids import QueueId, RaftGroup, TopicId
 from kernel.common.limits import RESERVED_PREFIXES
 from kernel.definitions import definition_checks
 from kernel.quotas.limits import KINDS, LIMIT_MAX, Scope
@@ -142,6 +145,8 @@ class Checks:
                 return IN_MEMORY
             definition_checks.check_name(tenant, name)
             definition_checks.check_topic(_put_topic(thing, value), None)
+            if value.size is not None:
+                topic_size(value.size, 0)
             return None
         if isinstance(value, RouterDefined):
             if not value.durable:
@@ -167,7 +172,7 @@ class Checks:
                 return None
             return f"to change limits takes {TAKES_NODE}"
         if isinstance(value, TopicDefined):
-            return _topic_fault(thing, value, now)
+            return _topic_fault(thing, value, now) or await self._size_fault(thing, value)
         if isinstance(value, RouterDefined):
             return self._router_fault(thing, value, now)
         if isinstance(value, RouteDefined):
@@ -215,6 +220,24 @@ class Checks:
                 return (
                     f"{error.message}: add that line to this server's key file, or leave keys out"
                 )
+        return None
+
+    async def _size_fault(self, thing: Thing, value: TopicDefined) -> str | None:
+        if value.size is None:
+            return None
+        options = topic_options(value)
+        groups = {name: group_options(each) for name, each in value.groups.items()}
+        topic = await self._known.topic(thing.tenant, thing.name)
+        if topic is None:
+            refs = tuple(QueueRef(QueueId(each), RaftGroup(0)) for each in range(options.queues))
+            topic = TopicInfo(thing.tenant, thing.name, TopicId(0), 0, options, refs, groups)
+        else:
+            groups = {**topic.groups, **groups}
+            topic = msgspec.structs.replace(topic, options=options, groups=groups)
+        try:
+            check_size(topic, topic_size(value.size, topic.id))
+        except KernelError as error:
+            return error.message
         return None
 
     def _router_fault(self, thing: Thing, value: RouterDefined, now: Value | None) -> str | None:
@@ -284,7 +307,7 @@ def _limits_fault(tenant: str, name: str, limits: Mapping[str, int]) -> str | No
     try:
         entity = entity_of(tenant, name)
     except ValueError:
-        words = ", ".join(each.value for each in Scope if each is not Scope.LISTENER)
+        words = ", ".join(each.value for each in KINDS if each is not Scope.LISTENER)
         return f"limits of a tenant are of {words}, as user:alice; of none: listener:amqp.tcp"
     known = [each.value for each in KINDS[entity.scope]]
     for kind, limit in limits.items():

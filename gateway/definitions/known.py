@@ -21,12 +21,14 @@ from adapters.definitions import (
 )
 from auth.principal import DEFAULT_TENANT
 from gateway.access.tenant_records import TenantState
+from gateway.admin.resources.topic_size_changes import known_size
 from gateway.definitions.things import Limited, Thing, Value, entity_of, route_name, spelled_entity
 from kernel.common.limits import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
+    from adapters.definitions import TopicDefined
     from auth.policies.policy_rules import Policy
     from auth.users.records import AccessKey, User
     from auth.users.store import AuthStore
@@ -93,7 +95,7 @@ class Known:
             return found.named() if found is not None else None
         if kind == "topics":
             topic = await self.topic(tenant, name)
-            return topic_defined(topic.options, topic.groups) if topic is not None else None
+            return self._topic(topic) if topic is not None else None
         if kind == "routers":
             known = await self.router(tenant, name)
             return router_defined(known.options, []) if known is not None else None
@@ -146,7 +148,10 @@ class Known:
         elif kind == "topics":
             for topic in sorted(self.client.topics(tenant), key=lambda each: each.name):
                 if is_defined_topic(topic):
-                    yield topic.name, topic_defined(topic.options, topic.groups)
+                    yield topic.name, self._topic(topic)
+
+    def _topic(self, topic: TopicInfo) -> TopicDefined:
+        return topic_defined(topic.options, topic.groups, known_size(self.client, topic))
 
     async def _one(self, tenant: str, kind: str, name: str) -> Value | None:
         """The thing of a name that documents have."""
@@ -154,7 +159,7 @@ class Known:
             topic = await self.topic(tenant, name)
             if topic is None or not is_defined_topic(topic):
                 return None
-            return topic_defined(topic.options, topic.groups)
+            return self._topic(topic)
         if kind == "limits":
             return dict(self.limited(tenant)).get(name)
         # Its value is not looked at: only routes are told apart by it.

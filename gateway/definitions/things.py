@@ -22,10 +22,12 @@ from adapters.definitions import (
     TopicDefined,
     UserDefined,
     said,
+    size_defined,
+    topic_size,
 )
 from kernel.api.model import TOPICS_ROUTER
 from kernel.common.errors import Code, KernelError
-from kernel.quotas.limits import EACH, Entity, Scope
+from kernel.quotas.limits import EACH, Entity, Scope, settable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -125,7 +127,7 @@ def route_name(router: str, route: RouteDefined) -> str:
 def entity_of(tenant: str, name: str) -> Entity:
     """Whose limits a name of a document means. Raises ValueError."""
     word, colon, rest = name.partition(":")
-    scope = Scope(word)
+    scope = settable(word)
     if scope is Scope.LISTENER and not tenant and all(rest.partition(".")):
         return Entity(scope, "", rest)
     if scope is Scope.TENANT and not tenant and rest == EACH:
@@ -151,6 +153,10 @@ def plain(value: Value) -> dict[str, Any]:
     """A thing's settings as JSON says them, by name; without defaults."""
     if isinstance(value, dict):
         return dict(value)
+    if isinstance(value, TopicDefined) and value.size is not None:
+        # The name of a class and its figures are the same.
+        in_figures = size_defined(topic_size(value.size, 0))
+        value = msgspec.structs.replace(value, size=in_figures)
     found = said(value)
     found.pop("routes", None)
     return found

@@ -14,6 +14,7 @@ import structlog
 import gateway
 from gateway.process.data_lock import DataLock, lock_data_directory
 from kernel.common.feature_levels import LATEST
+from kernel.definitions.automatic_size import CALM_MS
 from kernel.log.errors import FormatError
 from kernel.store.drivers.write_ring import open_ring
 
@@ -128,6 +129,20 @@ def understands() -> int:
     if not text.isdecimal() or int(text) > LATEST:
         raise StartRefused(f"{UNDERSTANDS_VARIABLE} is no number from 0 to {LATEST}")
     return int(text)
+
+
+CALM_VARIABLE = "WEIR_TEST_CALM_S"
+"""For tests: after so many seconds of calm a topic of automatic size shrinks, not after an hour."""
+
+
+def calm_ms() -> int:
+    """How long a topic has to be calm before it shrinks. Raises StartRefused."""
+    text = os.environ.get(CALM_VARIABLE)
+    if text is None:
+        return CALM_MS
+    if not text.isdecimal() or not int(text):
+        raise StartRefused(f"{CALM_VARIABLE} is no number of seconds")
+    return int(text) * 1_000
 
 
 def fatal(text: str, error: BaseException) -> None:

@@ -8,7 +8,8 @@ home, whoever asked for it.
                           and how many sealed ones it has still (`sealed`)
 
     topic sized           tenant, topic; of one whose size is automatic: `what` was decided (grow,
-                          shrink) and done, or is said (at its largest, hot key, failed), and `why`
+                          shrink) and done, or is said (at its largest, hot key, failed, not
+                          known), and `why`
 
 There are LINES_MAX lines a minute, since who may resize may do it again and again; the next one
 says how many were left out (`unlogged`). Who asked is said by `administered`, and in the audit.

@@ -25,6 +25,7 @@ from gateway.access.disconnects import Disconnects
 from gateway.access.identity import Identity, UserRecords
 from gateway.access.limit_records import LimitRecords
 from gateway.access.rights_watch import RightsWatch
+from gateway.access.size_records import SizeRecords
 from gateway.access.tenant_book import TenantBook
 from gateway.access.tenant_removal import TenantRemoval
 from gateway.access.tls_failures import TlsFailures
@@ -120,6 +121,7 @@ class Front:
         self.quotas = Quotas(seeds)
         self._audit: AuditTrail | None = None
         self._limits = LimitRecords(seeds, self.quotas, clock)
+        self._sizes = SizeRecords(self.quotas, clock)
         self._sessions = BrowserSessions(clock, random)
         self.tenants = TenantBook(settings.tenants, self._declared, clock)
         self._removal = TenantRemoval(
@@ -136,6 +138,7 @@ class Front:
         self._identity.follow(self._client)
         self._identity.bar(self.tenants)
         self._limits.follow(self._client)
+        self._sizes.follow(self._client)
         users = self._identity.store.user_count()
         refusal = startup_check(self._reachable, users, os.environ, command)
         if refusal is not None:

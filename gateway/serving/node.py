@@ -31,6 +31,7 @@ from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
 from gateway.process.running import (
     StartRefused,
+    calm_ms,
     check_no_gateway,
     command_typed,
     fatal,
@@ -84,6 +85,7 @@ class Node(ServingNode):
         )
         self._local = local
         self._topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
+        self._topics.sizes = local.client.sizing.figures
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
         alarms = self._make_alarms(self._checks)
@@ -91,6 +93,7 @@ class Node(ServingNode):
         resizes = ResizeLog(_log, self._clock)
         local.client.administrator.queues_changed = resizes.queues_changed
         local.client.sizing.tell = resizes.sized
+        local.client.sizing.calm_ms = calm_ms()
         await local.start()
         front = Front(
             self._settings,

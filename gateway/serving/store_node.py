@@ -47,6 +47,7 @@ from gateway.config.limits import quotas_of
 from gateway.process.data_lock import lock_data_directory
 from gateway.process.running import (
     StartRefused,
+    calm_ms,
     check_no_gateway,
     fatal,
     make_data_directory,
@@ -140,6 +141,7 @@ class StoreNode(ServingNode):
         join_peer_stores(local, remote, self._clock, self._random)
         topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
         answer_totals(service.questions, topics)
+        topics.sizes = local.client.sizing.figures
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
         checks = partial(self._checks, local, links, remote, roster)
@@ -202,6 +204,7 @@ class StoreNode(ServingNode):
         resizes = ResizeLog(_log, self._clock)
         local.client.administrator.queues_changed = resizes.queues_changed
         local.client.sizing.tell = resizes.sized
+        local.client.sizing.calm_ms = calm_ms()
         consensus = local.store.consensus
         lines, tell = LeaderLog(_log, local.store, self._clock), consensus.leaders_changed
 

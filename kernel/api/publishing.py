@@ -22,6 +22,10 @@ class Destinations(Protocol):
     asks_leader: bool
     """Only the leader of its name knows: `PublishBatch.unlisted` tells."""
 
+    @property
+    def topic_ids(self) -> Sequence[TopicId]:
+        """Of the topics that get a copy, but for those that only a leader knows."""
+
 
 class PublishSink(Protocol):
     """Hears of batches. One object per connection, usually the connection's driver."""

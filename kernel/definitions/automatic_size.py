@@ -60,6 +60,8 @@ class What(StrEnum):
     """It is used above the largest size."""
     HOT_KEY = "hot key"
     """It is used above its size by so few keys that none would help."""
+    UNHEARD = "not known"
+    """Not all its groups tell what is used: nothing is decided (`sizing`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class AutomaticSize:
 
     __slots__ = (
         "_above_count",
+        "_calm_least_ms",
         "_calm_ms",
         "_calm_since_ms",
         "_changing",
@@ -105,9 +108,12 @@ class AutomaticSize:
         "size",
     )
 
-    def __init__(self, least: Size, most: Size, size: Size, queues: int) -> None:
+    def __init__(
+        self, least: Size, most: Size, size: Size, queues: int, calm_ms: int | None = None
+    ) -> None:
         """`least`, `most`: the sizes between which it is, both with the same figures above 0;
-        `queues`: how many the topic has.
+        `queues`: how many the topic has; `calm_ms`: how long it is calm before it shrinks; None:
+        CALM_MS.
         """
         self._least = least
         self._most = most
@@ -120,7 +126,7 @@ class AutomaticSize:
         self._peak = Use(0.0, 0.0)
         """The most it was used at, WINDOW on average, since it is calm."""
         self._calm_since_ms: int | None = None
-        self._calm_ms = CALM_MS
+        self._calm_least_ms = self._calm_ms = calm_ms or CALM_MS
         self._shrunk_ms: int | None = None
         self._changing = False
         self._not_before_ms = 0
@@ -210,7 +216,7 @@ class AutomaticSize:
         if size == self.size:
             return None
         if self._shrunk_ms is not None and now_ms - self._shrunk_ms >= 2 * self._calm_ms:
-            self._calm_ms = CALM_MS  # the last time was right
+            self._calm_ms = self._calm_least_ms  # the last time was right
         self._shrunk_ms = now_ms
         self._changing = True
         why = f"used at {part:.0%} of its size at most for {calm_ms // 60_000} min"

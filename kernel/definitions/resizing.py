@@ -180,11 +180,14 @@ class Resizing:
         return ends
 
     def planned(self, groups: Collection[RaftGroup]) -> Iterator[TopicInfo]:
-        """Topics of these homes whose resize is not finished."""
+        """Topics of these homes whose resize is not finished. While one of them is carried out
+        others are finished, or deleted.
+        """
         for group in groups:
-            state = self._state_of(group)
-            for ident, resized in list(state.resized.items()):
-                if resized.plan is not None and home_of(ident) == group:
+            for ident in list(self._state_of(group).resized):
+                state = self._state_of(group)
+                is_planned = ident in state.resized and state.resized[ident].plan is not None
+                if is_planned and ident in state.topics and home_of(ident) == group:
                     yield state.topics[ident].info()
 
 

@@ -13,8 +13,9 @@ topic is stands nowhere: it is the number of its queues.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..api.changes import PutRecord, ResizeTopic
 from ..api.model import TopicInfo
@@ -27,7 +28,7 @@ from ..common.placement import home_group
 from ..requests.peer_stores import TopicUse, Used
 from ..store.node import Store
 from .automatic_size import AGAIN_MS, GAP_MS, AutomaticSize, Decision, Use, What
-from .sizes import queues_for
+from .sizes import Size, queues_for
 from .topic_sizes import PREFIX, TopicSize, decode, key_of, name_of_key
 
 Name = tuple[str, str]
@@ -35,6 +36,15 @@ Name = tuple[str, str]
 
 VOID_MS = 60_000
 """A size whose topic is gone is removed so long after that was seen first."""
+
+
+SILENT_MS = 30_000
+"""So long leaders may be away: an election takes a second or two, a store that is started anew ten.
+After that it is said that nothing is decided."""
+
+_UNHEARD = "unheard"
+_NO_USE = Use(0.0, 0.0)
+_NAMED_MAX = 8
 
 
 def used_in(state: GroupState, topics: Iterable[TopicId]) -> dict[TopicId, TopicUse]:
@@ -75,6 +85,26 @@ class _Sized:
     """When that was; 0: never."""
     is_resizing: bool = False
     told_ms: dict[str, int] = field(default_factory=dict)
+    use: Use = _NO_USE
+    """In the last second that is known."""
+    unheard: tuple[RaftGroup, ...] = ()
+    """Groups that have not answered last."""
+    silent_ms: int = 0
+    """Since when not all of them have; 0: they have."""
+
+
+class Figures(NamedTuple):
+    """One topic, for metrics."""
+
+    tenant: str
+    name: str
+    size: TopicSize
+    now: Size
+    """That of the queues it has."""
+    use: Use
+    """Of the last second that is known."""
+    is_unheard: bool
+    """Whether somebody has not told what is used: nothing is decided then."""
 
 
 class Sizing:
@@ -102,6 +132,8 @@ class Sizing:
         self._sized: dict[Name, _Sized] = {}
         self._void_ms: dict[Name, int] = {}
         self._is_looking = False
+        self.calm_ms: int | None = None
+        """See `AutomaticSize`."""
         self.tell: Callable[[TopicInfo, What | None, str], None] = lambda _topic, _what, _why: None
         """Hears what is decided and why (None: it could not be done), and what there is to say."""
 
@@ -144,6 +176,8 @@ class Sizing:
                 known = {group: use for group, use in found.items() if use is not None}
                 if len(known) == len(groups):
                     self._heard(name, topic, known, now_ms)
+                else:
+                    self._unheard(name, topic, groups - known.keys(), now_ms)
         finally:
             self._is_looking = False
 
@@ -169,7 +203,8 @@ class Sizing:
             queues = len(topic.writable)
             known = self._sized.get(name)
             if known is None or (known.topic, known.size) != (topic.id, size):
-                machine = AutomaticSize(size.least, size.most, size.of(queues), queues)
+                bounds = size.least, size.most
+                machine = AutomaticSize(*bounds, size.of(queues), queues, self.calm_ms)
                 self._sized[name] = _Sized(topic.id, size, machine, queues)
             elif known.queues != queues and not known.is_resizing:
                 known.queues = queues  # somebody else has resized it
@@ -200,28 +235,46 @@ class Sizing:
         """What was stored so far: by what is new, and when it was heard before, a second's use."""
         sized = self._sized[name]
         past_ms = now_ms - sized.heard_ms
-        is_fresh = bool(sized.heard_ms) and 0 < past_ms <= GAP_MS
         tails = {number: tail for use in uses.values() for number, tail in use.tails.items()}
-        new = [
-            max(0, tail - sized.tails[number])
-            for number, tail in tails.items()
-            if number in sized.tails
-        ]
-        size = sum(
-            max(0, use.bytes - sized.bytes[group])
-            for group, use in uses.items()
-            if group in sized.bytes
-        )
-        sized.bytes = {group: use.bytes for group, use in uses.items()}
-        sized.tails, sized.heard_ms = tails, now_ms
+        told = {group: use.bytes for group, use in uses.items()}
+        # Where a queue began that is new is not known: that second says less than was used.
+        is_whole = tails.keys() <= sized.tails.keys() and told.keys() <= sized.bytes.keys()
+        is_fresh = bool(sized.heard_ms) and 0 < past_ms <= GAP_MS and is_whole
+        before, sized.tails = sized.tails, tails
+        bytes_before, sized.bytes = sized.bytes, told
+        sized.heard_ms, sized.unheard, sized.silent_ms = now_ms, (), 0
         if not is_fresh or sized.is_resizing:
             return
+        new = [max(0, tail - before[number]) for number, tail in tails.items()]
+        size = sum(max(0, each - bytes_before[group]) for group, each in told.items())
         messages = sum(new)
         busiest = max(new) / messages if messages else 0.0
-        use = Use(messages * 1_000 / past_ms, size * 1_000 / past_ms, busiest)
+        use = sized.use = Use(messages * 1_000 / past_ms, size * 1_000 / past_ms, busiest)
         decision = sized.machine.look(use, now_ms)
         if decision is not None:
             self._decided(sized, topic, decision, now_ms)
+
+    def _unheard(
+        self, name: Name, topic: TopicInfo, silent: Collection[RaftGroup], now_ms: int
+    ) -> None:
+        """Some groups have not told what is used: nothing is decided, and after a while said."""
+        sized = self._sized[name]
+        sized.unheard = tuple(sorted(silent))
+        sized.silent_ms = sized.silent_ms or now_ms
+        last_ms = sized.told_ms.get(_UNHEARD)
+        is_due = last_ms is None or now_ms - last_ms >= AGAIN_MS
+        if now_ms - sized.silent_ms >= SILENT_MS and is_due:
+            sized.told_ms[_UNHEARD] = now_ms
+            some = ", ".join(map(str, sized.unheard[:_NAMED_MAX]))
+            more = "" if len(sized.unheard) <= _NAMED_MAX else ", ..."
+            why = f"Raft groups {some}{more} have not told for {SILENT_MS // 1_000} s what is used"
+            self.tell(topic, What.UNHEARD, why)
+
+    def figures(self) -> Iterator[Figures]:
+        """Of each topic with a size whose home is led here."""
+        for name, sized in self._sized.items():
+            now = sized.size.of(sized.queues)
+            yield Figures(*name, sized.size, now, sized.use, bool(sized.unheard))
 
     def _decided(self, sized: _Sized, topic: TopicInfo, decision: Decision, now_ms: int) -> None:
         if decision.what not in (What.GROW, What.SHRINK):

@@ -1,4 +1,4 @@
-"""Topics whose size is automatic: metadata records of group 0, which every process has.
+"""Topics that have a size: metadata records of group 0, which every process has.
 
     sizes/TENANT/NAME      (the record's key; each part percent-encoded)
     MessagePack of TopicSize
@@ -10,24 +10,40 @@ be read, of a later version perhaps, is as good as none.
 
 from __future__ import annotations
 
+from enum import StrEnum
+from math import ceil
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from ..api.model import TopicInfo
 from ..common.errors import Code, KernelError
+from ..quotas.limits import LimitSet, SizeLimit
 from .sizes import QUEUE, Size, queues_for
 
 PREFIX = "sizes/"
 
 SIZES_MAX = 1_000
-"""Topics with an automatic size: each is asked about once a second."""
+"""Topics with a size: each is asked about once a second."""
 
 _KEY_PARTS = 2
 
 
+class Above(StrEnum):
+    """What becomes of publishers above the largest size of a topic."""
+
+    SERVE = "serve"
+    """They are served, as far as the stores are able to: a size bounds nothing."""
+    WAIT = "wait"
+    """They are delayed, as above a limit of the topic (`kernel.quotas`)."""
+    FAIL = "fail"
+    """They are refused at once, where their protocol has a word for no."""
+
+
 class TopicSize(msgspec.Struct, frozen=True, array_like=True):
-    """Between which two sizes a topic is. Both have the same figures; 0 bounds nothing."""
+    """Between which two sizes a topic is; with the same one twice it is fixed. Both have the same
+    figures; 0 bounds nothing. An older build reads past the last field.
+    """
 
     topic: int
     """Id of the topic."""
@@ -38,6 +54,21 @@ class TopicSize(msgspec.Struct, frozen=True, array_like=True):
     by_key: bool = False
     """See `changes.ResizeTopic`, as the next."""
     spread: bool = False
+    above: Above = Above.SERVE
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it never grows or shrinks by itself."""
+        return self.least == self.most
+
+    @property
+    def bound(self) -> SizeLimit | None:
+        """What publishers may have together; None: anything."""
+        if self.above is Above.SERVE:
+            return None
+        messages, size = (ceil(each) or None for each in (self.messages_max, self.bytes_max))
+        limits = LimitSet(published_messages=messages, published_bytes=size)
+        return SizeLimit(self.topic, limits, self.above is Above.FAIL)
 
     @property
     def least(self) -> Size:

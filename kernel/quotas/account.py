@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil
 
-from .bucket import FAR_OVER_MS, Bucket
+from .bucket import Bucket
 from .limits import LimitKind
 
 Buckets = tuple[Bucket, ...]
@@ -84,6 +84,7 @@ class Account:
         "_published_messages",
         "_read",
         "_requests",
+        "fails_at_once",
         "has_topics",
         "is_limited",
         "limits_delivery",
@@ -113,6 +114,8 @@ class Account:
         self._published = (*self._published_messages, *self._published_bytes)
         self._delivered = (*self._delivered_messages, *self._delivered_bytes)
         self._read = (*self._published, *self._requests)
+        self.fails_at_once = any(not each.patience_ms for each in self._published)
+        """Of a topic: whether who publishes more would rather hear no than wait."""
         self.has_topics = has_topics
         """Whether a topic of the tenant has limits of its own."""
         self.limits_delivery = has_topics or bool(self._delivered)
@@ -175,8 +178,8 @@ class Account:
         """Messages of about such a size that may be delivered before anything is owed; None: any
         number.
         """
-        messages = _room(self._delivered_messages, now_ms, 0)
-        size = _room(self._delivered_bytes, now_ms, 0)
+        messages = _room(self._delivered_messages, now_ms)
+        size = _room(self._delivered_bytes, now_ms)
         if size is None:
             return messages
         # What is left for less than one message is enough for one.
@@ -198,15 +201,15 @@ class Account:
     def room(self, now_ms: int) -> tuple[int | None, int | None]:
         """Messages and bytes that may be published before anything is owed; None: any number."""
         return (
-            _room(self._published_messages, now_ms, 0),
-            _room(self._published_bytes, now_ms, 0),
+            _room(self._published_messages, now_ms),
+            _room(self._published_bytes, now_ms),
         )
 
     def room_until_refused(self, now_ms: int) -> tuple[int | None, int | None]:
         """The same, before so much is owed that more is refused."""
         return (
-            _room(self._published_messages, now_ms, FAR_OVER_MS),
-            _room(self._published_bytes, now_ms, FAR_OVER_MS),
+            _room_until_refused(self._published_messages, now_ms),
+            _room_until_refused(self._published_bytes, now_ms),
         )
 
     # --- Connections ------------------------------------------------------------------------
@@ -272,10 +275,12 @@ def _far_over(buckets: Buckets, now_ms: int) -> str | None:
     return None
 
 
-def _room(buckets: Buckets, now_ms: int, ahead_ms: int) -> int | None:
-    if not buckets:
-        return None
-    return min([each.room(now_ms, ahead_ms) for each in buckets])
+def _room(buckets: Buckets, now_ms: int) -> int | None:
+    return min([each.room(now_ms) for each in buckets], default=None)
+
+
+def _room_until_refused(buckets: Buckets, now_ms: int) -> int | None:
+    return min([each.room(now_ms, each.patience_ms) for each in buckets], default=None)
 
 
 def _slowest(buckets: Iterable[Bucket], now_ms: int) -> str:

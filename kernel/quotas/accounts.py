@@ -14,8 +14,17 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from .account import Account, ConnectionLimit, LimitOutcome, Resolved
-from .bucket import Bucket
-from .limits import EACH, PER_SECOND, STORED, Entity, LimitKind, LimitSet, Scope
+from .bucket import FAR_OVER_MS, Bucket
+from .limits import (
+    EACH,
+    PER_SECOND,
+    STORED,
+    Entity,
+    LimitKind,
+    LimitSet,
+    Scope,
+    SizeLimit,
+)
 
 BUCKETS_MAX: Final = 65_536
 """At work at one time: some 200 bytes each. Beyond it the one that was made first is forgotten, and
@@ -44,16 +53,33 @@ class Used(NamedTuple):
     """Of a number: at other gateways."""
 
 
+class TopicAccounts(NamedTuple):
+    """What may be published to, and got of, the topics of one name."""
+
+    named: Account | None
+    """Of whichever has the name; None: no limit names it."""
+    sized: Account | None = None
+    """With what `size` says besides."""
+    size: SizeLimit | None = None
+
+    def of(self, topic: int | None) -> Account | None:
+        """Of the one with this id; None: it is not known."""
+        return self.sized if self.size is not None and self.size.topic == topic else self.named
+
+
 class Quotas:
     """All limits of a process. `version` rises with every change of them."""
 
     def __init__(self, limits: Mapping[Entity, LimitSet] | None = None) -> None:
         self.version = 0
-        self._limits: dict[Entity, LimitSet] = dict(limits or {})
+        self._set: Mapping[Entity, LimitSet] = dict(limits or {})
+        self._sizes: dict[tuple[str, str], SizeLimit] = {}
+        self._limits: dict[Entity, LimitSet] = dict(self._set)
+        """Those that were set, and those of sizes."""
         self._buckets: dict[tuple[Entity, LimitKind], Bucket] = {}
         self._held: dict[Entity, ConnectionLimit] = {}
         self._accounts: WeakValueDictionary[tuple[str, str, str], Account] = WeakValueDictionary()
-        self._topics: dict[str, dict[str, Account]] = {}
+        self._topics: dict[str, dict[str, TopicAccounts]] = {}
         self.default_share = 1.0
         """Of a limit that the manager has granted no share of."""
         self._shares: dict[tuple[Entity, LimitKind], float] = {}
@@ -80,7 +106,26 @@ class Quotas:
         """These are the limits from now on, for who is connected as well. What is owed by a limit
         that stays, with whatever rate, stays owed.
         """
-        former, self._limits = self._limits, dict(limits)
+        self._set = dict(limits)
+        self._changed(now_ms)
+
+    def change_sizes(self, sizes: Mapping[tuple[str, str], SizeLimit | None], now_ms: int) -> None:
+        """The same, of what the sizes of topics say, by tenant and name; None: nothing any more.
+        What is said of others stays.
+        """
+        former = dict(self._sizes)
+        for name, size in sizes.items():
+            self._sizes.pop(name, None)
+            if size is not None:
+                self._sizes[name] = size
+        if self._sizes != former:
+            self._changed(now_ms)
+
+    def _changed(self, now_ms: int) -> None:
+        former, limits = self._limits, dict(self._set)
+        for (tenant, name), size in self._sizes.items():
+            limits[Entity(Scope.SIZE, tenant, name)] = size.limits
+        self._limits = limits
         self.version += 1
         changed = {
             entity
@@ -92,6 +137,7 @@ class Quotas:
             if limit is None:
                 del self._buckets[entity, kind]
             else:
+                bucket.patience_ms = self._patience_ms(entity)
                 bucket.change(limit, bucket.share, now_ms)
         for entity, held in list(self._held.items()):
             limit = self.limits_of(entity).of(LimitKind.CONNECTIONS)
@@ -139,14 +185,9 @@ class Quotas:
         """Those of which somebody is served here."""
         return {Entity(Scope.TENANT, tenant, "") for tenant, _, _ in self._accounts}
 
-    def topics(self, tenant: str) -> Mapping[str, Account]:
+    def topics(self, tenant: str) -> Mapping[str, TopicAccounts]:
         """The topics of a tenant that have limits of their own, by name."""
         return self._topics.get(tenant, {})
-
-    def topic(self, tenant: str, name: str) -> Account | None:
-        """The limits of one topic; None: it has none."""
-        topics = self._topics.get(tenant)
-        return None if topics is None else topics.get(name)
 
     def _look_at(self, account: Account, tenant: str, user: str, listener: str) -> None:
         limits = self._resolved(
@@ -158,15 +199,26 @@ class Quotas:
 
     def _look_at_topics(self) -> None:
         for topics in self._topics.values():
-            for account in topics.values():
-                # Nobody waits for a limit that is gone.
-                account.be_limited_by(Resolved({}), has_topics=False)
+            for accounts in topics.values():
+                for account in filter(None, (accounts.named, accounts.sized)):
+                    # Nobody waits for a limit that is gone.
+                    account.be_limited_by(Resolved({}), has_topics=False)
         self._topics = {}
         for entity in self._limits:
             if entity.scope is Scope.TOPIC:
-                account = Account(entity.tenant, "", self._count)
-                account.be_limited_by(self._resolved(entity), has_topics=False)
-                self._topics.setdefault(entity.tenant, {})[entity.name] = account
+                found = TopicAccounts(self._of_topic(entity))
+                self._topics.setdefault(entity.tenant, {})[entity.name] = found
+        for (tenant, name), size in self._sizes.items():
+            topics = self._topics.setdefault(tenant, {})
+            named = Entity(Scope.TOPIC, tenant, name)
+            account = self._of_topic(named, Entity(Scope.SIZE, tenant, name))
+            before = topics.get(name, TopicAccounts(None))
+            topics[name] = TopicAccounts(before.named, account, size)
+
+    def _of_topic(self, *entities: Entity) -> Account:
+        account = Account(entities[0].tenant, "", self._count)
+        account.be_limited_by(self._resolved(*entities), has_topics=False)
+        return account
 
     def _resolved(self, *entities: Entity) -> Resolved:
         rates: dict[LimitKind, tuple[Bucket, ...]] = {}
@@ -196,11 +248,16 @@ class Quotas:
             return None
         if len(self._buckets) >= BUCKETS_MAX:
             del self._buckets[next(iter(self._buckets))]
-        bucket = Bucket(limit, _reason(entity, kind), self._share_of(entity, kind))
+        share, patience_ms = self._share_of(entity, kind), self._patience_ms(entity)
+        bucket = Bucket(limit, _reason(entity, kind), share, patience_ms)
         self._buckets[entity, kind] = bucket
         if self._active is not None:
             self._watch(entity, kind, bucket)
         return bucket
+
+    def _patience_ms(self, entity: Entity) -> int:
+        size = self._sizes.get((entity.tenant, entity.name)) if entity.scope is Scope.SIZE else None
+        return 0 if size is not None and size.fails else FAR_OVER_MS
 
     def _connections(self, entity: Entity) -> ConnectionLimit | None:
         held = self._held.get(entity)

@@ -38,6 +38,7 @@ class Bucket:
         "is_active",
         "is_pressed",
         "limit",
+        "patience_ms",
         "reason",
         "share",
         "used",
@@ -45,10 +46,14 @@ class Bucket:
         "used_seen",
     )
 
-    def __init__(self, limit: int, reason: str, share: float = 1.0) -> None:
+    def __init__(
+        self, limit: int, reason: str, share: float = 1.0, patience_ms: int = FAR_OVER_MS
+    ) -> None:
         """`limit`: of a second, above 0. `reason`: which limit it is, as counters say it. `share`:
-        how much of it is this process's.
+        how much of it is this process's. `patience_ms`: who owes more than is paid in so long is
+        refused.
         """
+        self.patience_ms = patience_ms
         self.used_seen = 0
         """What of `used` somebody else has seen."""
         self.used_first: Callable[[], object] | None = None
@@ -103,5 +108,5 @@ class Bucket:
         return self._paid_ms - now_ms
 
     def is_far_over(self, now_ms: int) -> bool:
-        """Whether more is owed than is paid in FAR_OVER_MS."""
-        return self._paid_ms - now_ms > FAR_OVER_MS
+        """Whether so much is owed that more is refused."""
+        return self._paid_ms - now_ms > self.patience_ms

@@ -17,6 +17,8 @@ class Scope(Enum):
     USER = "user"
     TOPIC = "topic"
     LISTENER = "listener"
+    SIZE = "size"
+    """Of a topic: what its size lets publishers have. It is no scope of limits that are set."""
 
 
 class LimitKind(Enum):
@@ -52,8 +54,17 @@ KINDS: Final = {
     Scope.TOPIC: (*PUBLISHED, *DELIVERED, *STORED),
     Scope.LISTENER: _OF_CLIENTS,
 }
-"""What can be limited of whom. Topics belong to no user; a topic has a largest message among its
-own settings."""
+"""What can be limited of whom, by who sets limits. Topics belong to no user; a topic has a largest
+message among its own settings."""
+
+
+def settable(word: str) -> Scope:
+    """The scope of that name, of those that limits may be set of. Raises ValueError."""
+    scope = Scope(word)
+    if scope not in KINDS:
+        raise ValueError(word)
+    return scope
+
 
 LIMIT_MAX: Final = 10**12
 """More than any machine does: above it a slip of the pen."""
@@ -91,3 +102,14 @@ class LimitSet:
     def named(self) -> dict[str, int]:
         """Those that there are, by name."""
         return {kind.value: limit for kind in LimitKind if (limit := self.of(kind)) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimit:
+    """What is limited by the size of a topic."""
+
+    topic: int
+    """Its id: another one of the same name has another size."""
+    limits: LimitSet
+    fails: bool
+    """Whether what is above it is refused at once; else it waits, as above any limit."""

@@ -9,7 +9,7 @@ from ..api import message as messages
 from ..api.message import Ext
 from ..api.model import Overflow, QueueRef, TopicInfo
 from ..common.errors import Code, KernelError
-from ..common.ids import RaftGroup
+from ..common.ids import RaftGroup, TopicId
 from .watches import LocalWatch
 
 
@@ -108,6 +108,11 @@ class Found:
             self.single = refs[0]
         elif topics and len(topics[0].queues) == 1:
             self.single = topics[0].queues[0]
+
+    @property
+    def topic_ids(self) -> Sequence[TopicId]:
+        """See `client.Destinations`."""
+        return [each.id for each in self.topics]
 
 
 def united(found: Sequence[Found]) -> Found:

@@ -226,6 +226,30 @@ def test_a_password_and_a_declaration_that_are_left_out_stay(node: Process) -> N
     applied(node, before)
 
 
+def test_a_size_is_had_with_its_topic_and_stays_if_it_is_left_out(node: Process) -> None:
+    size = {"min": "small", "max": {"messages": 20_000, "bytes": 1e8}, "by_key": True}
+    document = wrong(topics={"growing": {"size": {**size, "above": "wait"}}})
+    (made,) = applied(node, document)["changes"]
+    assert (made["name"], made["is_new"]) == ("growing", True)
+    shown = node.api("GET", "/topics/growing").json["size"]
+    assert (shown["min"], shown["above"]) == ({"messages": 500, "bytes": 1e6}, "wait")
+    assert applied(node, document)["changes"] == [], "a class is its figures"
+    written = exported(node)["tenants"]["default"]["topics"]["growing"]
+    assert written["size"] == {
+        "min": {"messages": 500, "bytes": 1e6},
+        "max": {"messages": 20_000, "bytes": 1e8},
+        "by_key": True,
+        "above": "wait",
+    }
+    assert applied(node, wrong(topics={"growing": {}}))["changes"] == []
+    changed = applied(node, wrong(topics={"growing": {"size": {**size, "min": "medium"}}}))
+    (fields,) = (each["fields"] for each in changed["changes"])
+    assert fields["size"][1]["min"] == {"messages": 5_000, "bytes": 1e7}
+    topic = node.api("GET", "/topics/growing").json
+    assert (topic["size"]["above"], len(topic["queues"]) > 1) == ("serve", True)
+    assert node.api("DELETE", "/topics/growing").status == 200
+
+
 def test_routes_of_routers_that_are_always_there_are_written_by_hand(node: Process) -> None:
     routers = {
         "amq.fanout": {"match": "all", "routes": [{"topic": "orders"}]},
@@ -241,6 +265,9 @@ def test_routes_of_routers_that_are_always_there_are_written_by_hand(node: Proce
     assert applied(node, document)["changes"] == []
 
 
+SIZE = {"min": "small", "max": "large"}
+
+
 def wrong(**of_tenant: Any) -> dict[str, Any]:
     return {"format": "weir-definitions/1", "tenants": {"default": of_tenant}}
 
@@ -253,6 +280,17 @@ def wrong(**of_tenant: Any) -> dict[str, Any]:
         (wrong(topics={"x": {"messages_mx": 1}}), "messages_mx"),
         (wrong(topics={"orders": {"queues": 3}}), "topic orders: queues is fixed: it is 1 here"),
         (wrong(topics={"x": {"durable": False}}), "topic x: it lives in the memory"),
+        (
+            wrong(topics={"x": {"size": {"min": "tiny", "max": "large"}}}),
+            "topic x: there is no size",
+        ),
+        (wrong(topics={"x": {"size": {"min": "large", "max": "small"}}}), "in both, rising"),
+        (wrong(topics={"x": {"size": {"max": "small"}}}), "required field min"),
+        (wrong(topics={"orders": {"size": SIZE}}), "topic orders: topic orders cannot be resized"),
+        (
+            wrong(topics={"x": {"groups": {"g": {}}, "size": SIZE}}),
+            "topic x cannot be resized: its",
+        ),
         (wrong(topics={"__x": {}}), "topic __x: the name of a topic may not begin with __"),
         (wrong(topics={"x": {"message_bytes_max": 0}}), "message_bytes_max must be 1 to"),
         (wrong(routers={"amq.mine": {}}), "router amq.mine: a name that begins so"),

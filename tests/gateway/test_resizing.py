@@ -95,6 +95,8 @@ def test_a_size_from_one_to_another_is_set_shown_and_taken_away(node: Process, w
         "max": {"messages": 90000.0, "bytes": 0.0},
         "by_key": True,
         "spread": False,
+        "above": "serve",
+        "now": {"messages": 5000.0, "bytes": 0.0},
     }
     for least, most in (("small", "huge"), ("large", "small"), ("messages=1", "bytes=1e6")):
         assert weir(*size, "--min", least, "--max", most, "--by-key").code == 2

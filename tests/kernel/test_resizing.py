@@ -151,6 +151,30 @@ async def test_a_resize_that_was_begun_is_finished_by_whoever_leads_next(world: 
 
 
 @understanding
+async def test_resizes_are_finished_although_one_of_the_topics_is_deleted_meanwhile(
+    world: World,
+) -> None:
+    peer = world.peer()
+    made = [await peer.topic(f"work{n}", TopicOptions(queues=2)) for n in range(8)]
+    home = home_of(made[0].id)
+    topics = [each for each in made if home_of(each.id) == home][:2]
+    for topic in topics:
+        after = rings.resized(rings.first_ring(2), 4, range(2, 256))
+        refs = tuple(QueueRef(queue_id(topic.id, each), home) for each in range(2, 6))
+        await world.client.proposer.propose(home, Plan(topic.id, after, refs))
+    administrator = world.client.administrator
+    planned = administrator._resizing.planned([home])
+    first = next(planned)
+    (other,) = (each for each in topics if each.id != first.id)
+    await administrator.administer(DeleteTopic(DEFAULT_TENANT, other.name))
+    assert list(planned) == []
+    await administrator.go_on_resizing([home])
+    found = world.client.topic(DEFAULT_TENANT, first.name)
+    assert found is not None
+    assert len(found.writable) == 4
+
+
+@understanding
 async def test_a_topic_can_be_changed_and_deleted_after_a_resize(world: World) -> None:
     peer = world.peer()
     topic = await resize(world, await peer.topic("work", TopicOptions(queues=2)), 3)

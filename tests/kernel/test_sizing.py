@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from kernel.api.client import DeleteTopic, PutRecord, PutTopic, ResizeTopic
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError
 from kernel.definitions import automatic_size
-from kernel.definitions.automatic_size import What
-from kernel.definitions.sizing import VOID_MS
-from kernel.definitions.topic_sizes import TopicSize, decode, encode, key_of, name_of_key, size_of
+from kernel.definitions.automatic_size import AutomaticSize, Decision, Use, What
+from kernel.definitions.sizing import SILENT_MS, VOID_MS
+from kernel.definitions.topic_sizes import (
+    Above,
+    TopicSize,
+    decode,
+    encode,
+    key_of,
+    name_of_key,
+    size_of,
+)
+from kernel.quotas.limits import LimitSet, SizeLimit
+from kernel.requests.peer_stores import Used
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
@@ -119,6 +130,68 @@ async def test_what_cannot_be_done_is_told_once_and_tried_again(
 
 
 @simulated()
+async def test_groups_that_do_not_tell_what_is_used_are_said_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, told = await sized(world)
+    sizing = world.opened.client.sizing
+    used = sizing._used
+
+    async def silent(*_: object) -> Used:
+        raise KernelError(Code.NOT_LEADER, "nobody leads it")
+
+    await publish(world, 3, 4_000)
+    (figures,) = sizing.figures()
+    assert (figures.is_unheard, round(figures.use.messages, -3)) == (False, 4_000)
+    monkeypatch.setattr(sizing, "_used", silent)
+    await publish(world, SILENT_MS // 1_000 - 5, 4_000)
+    (figures,) = sizing.figures()
+    assert (told, figures.is_unheard) == ([], True)
+    await asyncio.sleep(60)
+    ((what, why),) = told
+    assert what is What.UNHEARD
+    assert why.endswith("have not told for 30 s what is used")
+    monkeypatch.setattr(sizing, "_used", used)
+    await asyncio.sleep(3)
+    (figures,) = sizing.figures()
+    assert not figures.is_unheard
+
+
+@simulated()
+async def test_the_second_after_a_resize_is_left_out_and_not_taken_for_a_calm_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sized(world)
+    client = world.opened.client
+    seen: list[float] = []
+    await publish(world, 3, 1_000)
+    machine = client.sizing._sized[NAME].machine
+    look = AutomaticSize.look
+
+    def watched(self: AutomaticSize, use: Use, now_ms: int) -> Decision | None:
+        seen.append(use.messages)
+        return look(self, use, now_ms)
+
+    monkeypatch.setattr(AutomaticSize, "look", watched)
+    await client.administer(ResizeTopic(*NAME, 4, by_key=True))
+    await publish(world, 5, 1_000)
+    assert machine is client.sizing._sized[NAME].machine
+    assert min(seen) > 800, seen
+
+
+@simulated()
+async def test_a_size_that_is_kept_neither_grows_nor_shrinks(world: World) -> None:
+    topic, told = await sized(world)
+    fixed = TopicSize(topic.id, 500, 0, 500, 0, above=Above.FAIL)
+    client = world.opened.client
+    ((version, _),) = client.records(key_of(*NAME)).values()
+    await client.administer(PutRecord(key_of(*NAME), encode(fixed), version))
+    await publish(world, 12, 2_000)
+    assert queues(world) == 1
+    assert [what for what, _ in told] == [What.AT_MAX]
+
+
+@simulated()
 async def test_the_size_of_a_topic_that_is_gone_goes_and_is_not_of_the_next(world: World) -> None:
     topic, told = await sized(world)
     client = world.opened.client
@@ -142,6 +215,17 @@ async def test_another_start_knows_which_topics_have_a_size(world: World) -> Non
     world.opened.client.sizing.tell = lambda _topic, what, why: told.append((what, why))
     await publish(world, 12, 4_000)
     assert (queues(world), [what for what, _ in told]) == (3, [What.GROW])
+
+
+def test_what_is_above_a_size_stands_at_the_end_of_its_record() -> None:
+    size = TopicSize(7, 100, 0, 2_000.5, 0, above=Above.FAIL)
+    assert decode(encode(size)) == size
+    assert size.bound == SizeLimit(7, LimitSet(published_messages=2_001), fails=True)
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(encode(size))[:-1])
+    assert decode(older) == TopicSize(7, 100, 0, 2_000.5, 0)
+    assert TopicSize(7, 100, 0, 2_000.5, 0).bound is None
+    later = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode(size)), "of a later build"])
+    assert decode(later) == size
 
 
 def test_a_record_that_says_nothing_is_as_good_as_none() -> None:

@@ -44,6 +44,7 @@ from kernel.store.raft_groups.healing import Healing
 from kernel.store.raft_groups.leaving import LeaveGroup
 from kernel.store.recovery import damage
 from kernel.store.recovery.unreadable import Unreadable
+from kernel.store.replicas import gates
 from kernel.store.replicas.replica import Replica
 from kernel.store.snapshots import transfer
 from tests.simulator.swarm.run import Run
@@ -370,6 +371,14 @@ def _wiped_store_makes_its_group_again() -> list[tuple[Any, str, Any]]:
     return [(Births, "look", look)]
 
 
+def _stuck_lease_holds_the_queue() -> list[tuple[Any, str, Any]]:
+    return [(gates, "GATE_MESSAGES_MAX", 0)]
+
+
+def _transaction_goes_on_though_sealed() -> list[tuple[Any, str, Any]]:
+    return [(Replica, "takes_nothing", lambda _replica, _queue: False)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -384,7 +393,8 @@ MUTANTS: dict[str, Mutant] = {
         *(_written_before_its_level, _level_of_group_0_is_looked_at),
         *(_groups_raised_without_group_0, _level_lost_in_snapshot),
         *(_old_leave_obeyed, _vote_forgotten_with_the_group, _short_group_is_left_short),
-        _wiped_store_makes_its_group_again,
+        *(_wiped_store_makes_its_group_again, _stuck_lease_holds_the_queue),
+        _transaction_goes_on_though_sealed,
     )
 }
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from kernel.api.client import Destinations, PublishBatch
     from kernel.api.client import Session as KernelSession
     from kernel.api.tree import Subscriber
+    from kernel.common.ids import TopicId
+    from kernel.quotas.account import Account
 
 PUBLISH_TREE: Final = permission(Action.PUBLISH, ResourceKind.TREE)
 _QOS_2: Final = 0x04
@@ -156,6 +158,7 @@ class SessionPublisher:
         singles: list[_Single] = []
         refused: dict[int, list[int]] = {}
         expiries = run.expiries
+        failing = self._charging.failing_topics()
         for index, name in enumerate(run.topics):
             flags, token = run.flags[index], run.tokens[index]
             if not allows(PUBLISH_TREE, name):
@@ -172,6 +175,8 @@ class SessionPublisher:
                 refused.setdefault(_NOBODY, []).append(token)
                 if traffic is not None:
                     traffic.nobody.count_one(len(body))
+                continue
+            if failing and self._is_above_size(to, failing, run, index, refused):
                 continue
             head = head_of(
                 known[name],
@@ -204,15 +209,19 @@ class SessionPublisher:
                 elif traffic is not None:
                     traffic.live[(flags & QOS_BITS) >> 1].count_one(size)
         if tokens:
-            batch.tag = _Sent(tokens, unsure, began_ms)
-            self._counters.published += len(tokens)
-            self._charging.published(batch)
-            env.client.submit(batch)
-            env.live.publishes(self._host)
+            hears_no = bool(failing) and self._hears_no(run)
+            self._send(batch, _Sent(tokens, unsure, began_ms), hears_no=hears_no)
         if singles:
             self._note(singles)
         if refused:
             self._refuse(refused)
+
+    def _send(self, batch: PublishBatch, sent: _Sent, *, hears_no: bool) -> None:
+        batch.tag = sent
+        self._counters.published += len(sent.tokens)
+        self._charging.published(batch, hears_no=hears_no)
+        self._env.client.submit(batch)
+        self._env.live.publishes(self._host)
 
     def _within_limits(self, run: PublishRun) -> PublishRun:
         """What of a run may be published. What is far above a limit is refused if its client can
@@ -252,6 +261,35 @@ class SessionPublisher:
             account.refused(account.slowest(now_ms), len(refused))
             self._refuse({int(ReasonCode.QUOTA_EXCEEDED): refused})
         return run.only(kept)
+
+    def _is_above_size(
+        self,
+        to: Destinations,
+        failing: Mapping[TopicId, Account],
+        run: PublishRun,
+        index: int,
+        refused: dict[int, list[int]],
+    ) -> bool:
+        """Whether a message goes nowhere because a topic of its own would rather refuse it now than
+        have its client wait. One that can only be delayed, and a repeat, are not refused.
+        """
+        reason = self._charging.full_topic(to, failing)
+        if reason is None:
+            return False
+        account = self._charging.account
+        if not run.flags[index] & QOS_BITS:
+            account.dropped(reason, 1)
+            self._counters.publish_refused += 1
+            return True
+        if self._session.level != MQTT_5 or self._noted.get(run.packet_ids[index]):
+            return False
+        account.refused(reason)
+        refused.setdefault(int(ReasonCode.QUOTA_EXCEEDED), []).append(run.tokens[index])
+        return True
+
+    def _hears_no(self, run: PublishRun) -> bool:
+        """Whether each of its messages can be refused, or dropped."""
+        return self._session.level == MQTT_5 or not any(each & QOS_BITS for each in run.flags)
 
     def _no_larger_than(self, most: int, run: PublishRun) -> PublishRun:
         """The messages of a run that are not too large; the others are refused, or dropped if
@@ -349,7 +387,7 @@ class SessionPublisher:
             batch.once(self._subscriber.number, single.sequence)
             batch.add(single.to, (single.head, single.body), len(single.head) + len(single.body))
             batch.tag = single
-            self._charging.published(batch)
+            self._charging.published(batch, hears_no=self._session.level == MQTT_5)
             client.submit(batch)
         self._counters.published += len(singles)
 

@@ -9,6 +9,7 @@
 - `topic_metrics`: by topic, queue, group and tenant, as a scrape gets them
 - `topic_families`: which metrics these are, and their values
 - `topic_selection`: the topics that /metrics shows: those that are named, and the busiest
+- `size_metrics`: topics that have a size, and how much of it is used
 - `tenant_totals`: counters of tenants, added up
 - `store_totals`: the same of all stores, for a gateway
 - `history`: an hour of them in memory, for charts

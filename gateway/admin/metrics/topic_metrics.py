@@ -11,12 +11,18 @@ Scrapes of /metrics that come at once share a survey.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from re import compile as compile_pattern
 from typing import TYPE_CHECKING, Final
 
 from gateway.admin.metrics.series_text import Kind, MetricHead, columns_of, write
+from gateway.admin.metrics.size_metrics import (
+    SIZE_COLUMNS,
+    SIZES_COLUMNS,
+    size_series,
+    sizes_series,
+)
 from gateway.admin.metrics.tenant_totals import Totals
 from gateway.admin.metrics.topic_families import FAMILIES, TENANT_COLUMNS, tenant_series
 from gateway.admin.metrics.topic_selection import Selection
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from gateway.config.schema import Metrics
     from kernel.common.ids import QueueId, TopicId
     from kernel.common.ports import Clock
+    from kernel.definitions.sizing import Figures
     from kernel.store.replicas.replica import Replica
     from kernel.store.topic_figures import TopicFigures
 
@@ -63,6 +70,8 @@ class TopicMetrics:
         self, replicas: Callable[[], Sequence[Replica]], clock: Clock, settings: Metrics
     ) -> None:
         """`replicas`: the Raft groups that this process is a member of."""
+        self.sizes: Callable[[], Iterable[Figures]] = tuple
+        """Topics with a size that this process looks at."""
         self._replicas = replicas
         self._clock = clock
         self._selection = Selection(settings.topics, settings.top)
@@ -149,6 +158,12 @@ class TopicMetrics:
             yield chunk
         async for chunk in write(_OWN, own, form):
             yield chunk
+        sizes = list(self.sizes())
+        async for chunk in write(SIZES_COLUMNS, sizes_series(sizes), form):
+            yield chunk
+        if names:
+            async for chunk in write(SIZE_COLUMNS, size_series(sizes), form):
+                yield chunk
         for family in FAMILIES.values() if names else ():
             series = [each for figures in chosen for each in family.series(figures, now_ms)]
             async for chunk in write(family.columns, series, form):

@@ -2,6 +2,7 @@
 
 - `topics`, `topic_shapes`: topics and their groups; what is said of them
 - `topic_listing`: which topics a page of them has
+- `topic_size_changes`: the size of a topic, set and lifted
 - `declared_shapes`: what adapters declare of topics and groups made by hand
 - `routers`: routers with their routes
 - `messages`: reading and publishing by hand

@@ -21,7 +21,7 @@ from gateway.admin.http.requests import answer, nothing, path_name, read_body
 from kernel.common.errors import Code, KernelError
 from kernel.common.limits import NAME_BYTES_MAX
 from kernel.quotas.accounts import Used
-from kernel.quotas.limits import EACH, PER_SECOND, Entity, LimitKind, Scope
+from kernel.quotas.limits import EACH, KINDS, PER_SECOND, Entity, LimitKind, Scope, settable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -191,9 +191,9 @@ def _entity(request: Request) -> Entity:
     """Whose limits a request is about. Raises KernelError INVALID_ARGUMENT, NOT_FOUND."""
     name = path_name(request, "name")
     try:
-        scope = Scope(path_name(request, "scope"))
+        scope = settable(path_name(request, "scope"))
     except ValueError:
-        scopes = ", ".join(each.value for each in Scope)
+        scopes = ", ".join(each.value for each in KINDS)
         raise KernelError(Code.NOT_FOUND, f"limits are of a {scopes}") from None
     if not name or len(name.encode()) > NAME_BYTES_MAX:
         raise KernelError(Code.INVALID_ARGUMENT, f"a name has 1 to {NAME_BYTES_MAX} bytes")

@@ -23,6 +23,7 @@ from kernel.api.model import (
 )
 from kernel.common.errors import Code, KernelError
 from kernel.common.limits import RESERVED_PREFIXES
+from kernel.definitions.topic_sizes import Above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,6 +120,8 @@ class TopicShown(Struct, frozen=True, kw_only=True):
     groups: int
     ready: int
     leased: int
+    size: SizeShown | None
+    """None: it keeps the queues that it has, and its publishers are bounded by limits only."""
 
 
 class OptionsShown(Struct, frozen=True, kw_only=True):
@@ -151,12 +154,16 @@ class Figures(Struct, frozen=True):
 
 
 class SizeShown(Struct, frozen=True):
-    """Between which sizes a topic grows and shrinks by itself."""
+    """Between which sizes a topic grows and shrinks by itself; the same one twice: it keeps it."""
 
     min: Figures
     max: Figures
     by_key: bool
     spread: bool
+    above: Above
+    """What becomes of publishers above the largest one."""
+    now: Figures
+    """That of the queues it has."""
 
 
 class TopicDetails(Struct, frozen=True, kw_only=True):
@@ -170,7 +177,7 @@ class TopicDetails(Struct, frozen=True, kw_only=True):
     declared_by: list[str]
     queues: list[QueueShown]
     size: SizeShown | None
-    """None: it keeps the queues that it has."""
+    """As in `TopicShown`."""
     groups: list[GroupShown]
     unspelled_by: list[str]
     """Protocols served here whose clients cannot name it."""

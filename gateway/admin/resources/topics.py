@@ -20,18 +20,18 @@ from gateway.admin.http.requests import answer, flag, nothing, page_of, path_nam
 from gateway.admin.resources import topic_shapes as shapes
 from gateway.admin.resources.tenants import of_tenant
 from gateway.admin.resources.topic_listing import TopicListing, Wanted
+from gateway.admin.resources.topic_size_changes import known_size, put_size, remove_size
 from kernel.api.client import (
     DeleteGroup,
     DeleteTopic,
     PurgeTopic,
-    PutRecord,
     PutTopic,
     ResizeTopic,
 )
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 from kernel.common.errors import Code, KernelError
 from kernel.definitions.sizes import Size, queues_for, size_of_class
-from kernel.definitions.topic_sizes import PREFIX, SIZES_MAX, TopicSize, encode, key_of, size_of
+from kernel.definitions.topic_sizes import Above, TopicSize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,13 +97,16 @@ class ResizeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 class SizeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From which size to which the topic is to be: as many queues as its use takes, by itself. Both
-    with the same figures, or names of classes. `by_key`, `spread`: of each resize, as above.
+    with the same figures, or names of classes; the same one twice: it keeps that size. `by_key`,
+    `spread`: of each resize, as above. `above`: whether publishers above the largest one are
+    served, wait, or fail at once.
     """
 
     min: str | SizeFields
     max: str | SizeFields
     by_key: bool = False
     spread: bool = False
+    above: Above = Above.SERVE
 
 
 class TopicRoutes:
@@ -196,35 +199,18 @@ class TopicRoutes:
         return answer(await self._details(resized))
 
     async def set_size(self, request: Request) -> Response:
-        """Have a topic grow and shrink by itself, from one size to another."""
+        """Have a topic grow and shrink by itself, from one size to another, or keep one size."""
         asked = await read_body(request, SizeRequest)
         topic = await find_topic(self._client, self._tenants.of(request), request)
         least, most = _size_of(asked.min), _size_of(asked.max)
         bounds = least.messages, least.bytes, most.messages, most.bytes
-        size = TopicSize(topic.id, *bounds, by_key=asked.by_key, spread=asked.spread)
-        size.check()
-        key = key_of(topic.tenant, topic.name)
-        records = self._client.records(PREFIX)
-        if key not in records and len(records) >= SIZES_MAX:
-            message = f"{SIZES_MAX} topics have an automatic size already"
-            raise KernelError(Code.LIMIT_EXCEEDED, message)
-        # First, so that a topic that cannot be resized is refused, and says why.
-        queues = size.clamp(len(topic.writable))
-        change = ResizeTopic(topic.tenant, topic.name, queues, size.by_key, size.spread)
-        resized = await self._client.administer(change)
-        assert isinstance(resized, TopicInfo)
-        version = records[key][0] if key in records else 0
-        await self._client.administer(PutRecord(key, encode(size), version))
-        return answer(await self._details(resized))
+        size = TopicSize(topic.id, *bounds, asked.by_key, asked.spread, asked.above)
+        return answer(await self._details(await put_size(self._client, topic, size)))
 
     async def remove_size(self, request: Request) -> Response:
-        """Have a topic keep the queues it has."""
+        """Have a topic keep the queues it has, and bound nobody by its size."""
         topic = await find_topic(self._client, self._tenants.of(request), request)
-        key = key_of(topic.tenant, topic.name)
-        record = self._client.records(key).get(key)
-        if size_of(topic, record) is None or record is None:
-            raise KernelError(Code.NOT_FOUND, f"topic {topic.name} has no automatic size")
-        await self._client.administer(PutRecord(key, None, record[0]))
+        await remove_size(self._client, topic)
         return nothing()
 
     async def purge_topic(self, request: Request) -> Response:
@@ -325,6 +311,7 @@ class TopicRoutes:
             groups=len(topic.groups),
             ready=max((each.ready for each in figures), default=0),
             leased=sum(each.leased for each in figures),
+            size=self._size(topic),
         )
 
     async def _details(self, topic: TopicInfo) -> shapes.TopicDetails:
@@ -356,15 +343,17 @@ class TopicRoutes:
         )
 
     def _size(self, topic: TopicInfo) -> shapes.SizeShown | None:
-        key = key_of(topic.tenant, topic.name)
-        size = size_of(topic, self._client.records(key).get(key))
+        size = known_size(self._client, topic)
         if size is None:
             return None
+        now = size.of(len(topic.regular))
         return shapes.SizeShown(
             min=shapes.Figures(size.messages_min, size.bytes_min),
             max=shapes.Figures(size.messages_max, size.bytes_max),
             by_key=size.by_key,
             spread=size.spread,
+            above=size.above,
+            now=shapes.Figures(now.messages, now.bytes),
         )
 
     async def _groups(self, topic: TopicInfo) -> list[shapes.GroupShown]:

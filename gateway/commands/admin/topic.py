@@ -55,6 +55,14 @@ class OverflowChoice(StrEnum):
     REJECT = "reject"
 
 
+class AboveChoice(StrEnum):
+    """What becomes of publishers above the largest size."""
+
+    SERVE = "serve"
+    WAIT = "wait"
+    FAIL = "fail"
+
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic.")]
 Queues = Annotated[int | None, typer.Option("--queues", help="Number of queues (1 to 256).")]
 Ttl = Annotated[
@@ -137,8 +145,10 @@ def list_topics(
     """List them by name, with their backlog."""
     kind = WORK if _is_queue(context) else None
     rows, after = server.connect().pages("topics", limit, prefix=prefix, type=kind)
-    columns = ("name", "type", "queues", "groups", "ready", "leased")
-    shown = [tuple(text(row[column]) for column in columns) for row in rows]
+    columns = ("name", "type", "queues", "groups", "ready", "leased", "size")
+    shown = [
+        (*(text(row[column]) for column in columns[:-1]), _size_shown(row["size"])) for row in rows
+    ]
     put({"topics": rows, "next": after}, Table(columns, shown), output)
 
 
@@ -301,6 +311,17 @@ def size_topic(
         str | None, typer.Option("--min", help="The smallest size: as --size of `resize`.")
     ] = None,
     most: Annotated[str | None, typer.Option("--max", help="The largest one.")] = None,
+    fixed: Annotated[
+        str | None, typer.Option("--size", help="Instead: the one that it keeps.")
+    ] = None,
+    above: Annotated[
+        AboveChoice,
+        typer.Option(
+            "--above",
+            help="Above the largest size publishers are served as far as the stores can, or "
+            "delayed as by a limit (wait), or refused at once (fail).",
+        ),
+    ] = AboveChoice.SERVE,
     by_key: Annotated[
         bool, typer.Option("--by-key", help="Its messages need no order but that of their keys.")
     ] = False,
@@ -312,16 +333,33 @@ def size_topic(
     server: TenantOptions,
     output: FormatOption = Format.SUMMARY,
 ) -> None:
-    """Have it grow and shrink by itself as it is used, from one size to another."""
+    """Have it grow and shrink by itself as it is used, from one size to another, or keep one."""
+    if fixed is not None and least is None and most is None:
+        least = most = fixed
+    elif fixed is not None:
+        raise CommandError("say --min and --max, or --size", ExitCode.USAGE)
     if off != (least is None and most is None) or (least is None) != (most is None):
-        raise CommandError("say --min and --max, or --off", ExitCode.USAGE)
+        raise CommandError("say --min and --max, or --size, or --off", ExitCode.USAGE)
     api, path = server.connect(), path_of("topics", name) + "/size"
     if least is None or most is None:
         api.delete(path)
         _show(api.get(path_of("topics", name)), output, RESIZED)
         return
     sizes = {key: _size(s) if "=" in s else s for key, s in (("min", least), ("max", most))}
-    _show(api.put(path, {**sizes, "by_key": by_key, "spread": spread}), output, RESIZED)
+    body = {**sizes, "by_key": by_key, "spread": spread, "above": above.value}
+    _show(api.put(path, body), output, RESIZED)
+
+
+def _size_shown(size: dict[str, Any] | None) -> str:
+    """From which size to which, a second, and what its queues are meant for now."""
+    if size is None:
+        return text(None)
+    least, most, now = (_figures(size[each]) for each in ("min", "max", "now"))
+    return least if least == most else f"{now} of {least} to {most}"
+
+
+def _figures(figures: dict[str, float]) -> str:
+    return ",".join(f"{name}={figure:.0f}" for name, figure in figures.items() if figure)
 
 
 def _size(text: str) -> dict[str, float]:
@@ -395,6 +433,9 @@ def _show(topic: dict[str, Any], output: Format, done: str = "") -> None:
             rows.append((name.removesuffix("_ms"), duration_text(value)))
         else:
             rows.append((name, value))
+    if topic["size"] is not None:
+        rows.append(("size", _size_shown(topic["size"])))
+        rows.append(("above", topic["size"]["above"]))
     for queue in topic["queues"]:
         span = f"offsets {queue['first_offset']} to {queue['next_offset']}"
         kind = ", sealed: goes once it is consumed" if queue["sealed"] else ""

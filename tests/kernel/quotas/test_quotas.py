@@ -11,7 +11,7 @@ from kernel.quotas import accounts
 from kernel.quotas.account import Account, LimitOutcome
 from kernel.quotas.accounts import Quotas
 from kernel.quotas.bucket import Bucket
-from kernel.quotas.limits import EACH, Entity, LimitKind, LimitSet, Scope
+from kernel.quotas.limits import EACH, Entity, LimitKind, LimitSet, Scope, SizeLimit
 
 TENANT = Entity(Scope.TENANT, "acme", "")
 BOB = Entity(Scope.USER, "acme", "bob")
@@ -111,12 +111,39 @@ def test_a_change_meets_who_is_connected_and_keeps_what_is_owed() -> None:
 def test_nobody_waits_for_the_limit_of_a_topic_that_is_gone() -> None:
     quotas = Quotas({ORDERS: LimitSet(1)})
     assert bob_at(quotas).has_topics
-    orders = quotas.topic("acme", "orders")
+    orders = quotas.topics("acme")["orders"].of(1)
     assert orders is not None
     assert orders.published(0, 100, 0) == 99_000
     quotas.change({}, 0)
     assert orders.delay_ms(0) == 0
-    assert quotas.topic("acme", "orders") is None
+    assert not quotas.topics("acme")
+
+
+def bounded(topic: int, messages: int, *, fails: bool) -> SizeLimit:
+    return SizeLimit(topic, LimitSet(published_messages=messages), fails)
+
+
+def test_a_size_is_a_limit_of_one_topic_beside_those_of_its_name() -> None:
+    quotas = Quotas({ORDERS: LimitSet(published_messages=100)})
+    quotas.change_sizes({("acme", "orders"): bounded(7, 10, fails=True)}, 0)
+    accounts = quotas.topics("acme")["orders"]
+    sized, other = accounts.of(7), accounts.of(8)
+    assert sized is not None
+    assert other is not None
+    assert (sized.fails_at_once, other.fails_at_once) == (True, False)
+    sized.published(0, 11, 0)
+    assert sized.publishing_far_over(0) == "size.published_messages", "100 ms are owed"
+    assert other.publishing_far_over(0) is None
+    assert other.room(0)[0] == 89, "the limit of the name is one for both"
+    quotas.change_sizes({("acme", "orders"): bounded(7, 10, fails=False)}, 0)
+    waiting = quotas.topics("acme")["orders"].of(7)
+    assert waiting is not None
+    assert (waiting.delay_ms(0), waiting.publishing_far_over(0)) == (100, None)
+    quotas.change_sizes({("acme", "orders"): None}, 0)
+    assert quotas.topics("acme")["orders"].of(7) is quotas.topics("acme")["orders"].of(8)
+    assert waiting.delay_ms(0) == 0, "nobody waits for a size that is gone"
+    quotas.change({}, 0)
+    assert not quotas.topics("acme")
 
 
 def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

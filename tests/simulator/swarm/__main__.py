@@ -20,7 +20,9 @@ WANTED = (
     *("old build ended by what it does not understand", "group left", "came back"),
     *("replica moved", "store left", "group born", "group grown", "hit in a birth"),
     *("resize answered", "queue sealed", "RETIRE applied by the leader", "hit in a resize"),
-    "ring learnt while something was on its way",
+    *("ring learnt while something was on its way", "spread answered", "hold"),
+    *("transaction during a resize", "purge during a resize", "delete during a resize"),
+    *("move during a resize", "lease kept over a resize", "size: grow"),
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 

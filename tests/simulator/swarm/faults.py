@@ -163,6 +163,7 @@ class Faults:
             holding = machine.opened.store.consensus.holding
             if not holding.is_held:
                 cut = self._chance.getrandbits(64)
+                self._run.count("hold")
                 holding.hold(cut, numbers)
                 self._later(partial(holding.release, cut), 2 * HOLD_MS / 1_000)
 

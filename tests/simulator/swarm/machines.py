@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from kernel.broker.group_state.state import GroupState
 from kernel.cluster.births import Births
 from kernel.common.errors import Code, KernelError
 from kernel.common.feature_levels import LATEST
-from kernel.common.ids import ADDED_FIRST, RaftGroup
+from kernel.common.ids import ADDED_FIRST, RaftGroup, TopicId
+from kernel.definitions.sizing import used_in
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.errors import FormatError, JournalError
 from kernel.log.format.checkpoint import Position
@@ -20,6 +21,7 @@ from kernel.log.journal import JournalOptions
 from kernel.raft import message_wire as wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, RaftMessage
 from kernel.requests.leader import Leader
+from kernel.requests.peer_stores import Used
 from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.raft_groups.consensus import RaftTiming
 from kernel.store.recovery.damage import Others
@@ -210,8 +212,16 @@ class Machine(Computer):
             machine = run.leader(group)
             return (machine.opened if machine is not None else opened).store.leader(group)
 
+        async def used(group: RaftGroup, topics: Collection[TopicId]) -> Used:
+            machine = run.leader(group)
+            if machine is None or run.network.parts(self, machine):
+                raise KernelError(Code.NOT_LEADER, "nobody who leads it is reached")
+            return used_in(machine.member(group).state, topics)
+
         client.send = RequestPipeline(link, run.clock, run.loop).send
         client._predecessors._leader_of = leader_of
+        client.sizing._used = used
+        client.sizing.tell = lambda _topic, what, _why: run.beside.sized(what)
 
     async def try_start(self) -> bool:
         """Start, unless the disk has no room."""

@@ -47,7 +47,7 @@ BIRTHS = 0.3
 """Share of looks of a manager with which groups are asked for."""
 
 GROUPS_MAX = 3
-WIPES = 0.5
+WIPES = 0.8
 AT_ONCE = (1, 2)
 
 HIT = 0.5
@@ -126,6 +126,12 @@ class Newborn:
         """Whether a store that has nothing any more comes back with an empty disk."""
         bad = self._run.flipped == machine.number
         return self.happens and not bad and self._chance.random() < WIPES
+
+    def made_one(self, store: int) -> bool:
+        """Whether the register says that a group was made there."""
+        leader = self._run.leader(METADATA_GROUP)
+        added = self.known(leader) if leader is not None else {}
+        return any(group.store == store for _, group in added.values())
 
     def look(self) -> None:
         """What holds at any time: `homes_unchanged`."""

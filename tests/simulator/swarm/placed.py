@@ -35,6 +35,9 @@ LATE_SHARE = 0.05
 LATE_S_MAX = 4.0
 COMES_OR_GOES = 0.15
 """Share of looks with which a store is to leave, or to join again."""
+MOTHERS = 0.7
+"""Share of those that leave, once a store has made a group, that are one of these: if it comes back
+with an empty disk, it must not make it again."""
 EVEN_SHARE = 0.3
 """Share of looks that find the cluster calm, so that something moves for the sake of load."""
 GONE_S = 2.0
@@ -160,7 +163,9 @@ class Placed:
                 else:
                     self.records[record.number] = replace(record, state=NodeState.JOINING)
         if not away and not run.peaceful and self._chance.random() < COMES_OR_GOES:
-            record = self._chance.choice(list(self.records.values()))
+            mothers = [each for each in self.records.values() if run.newborn.made_one(each.number)]
+            likely = mothers if mothers and self._chance.random() < MOTHERS else None
+            record = self._chance.choice(likely or list(self.records.values()))
             run.note(f"store {record.number} is to leave")
             self.records[record.number] = replace(record, state=NodeState.LEAVING)
 

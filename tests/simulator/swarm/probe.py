@@ -18,6 +18,7 @@ from kernel.broker.delivery import fairness
 from kernel.broker.log_commands.give_up import GiveUp
 from kernel.common import ring
 from kernel.common.ids import RaftGroup
+from kernel.definitions import automatic_size, sizes, topic_sizes
 from kernel.leader_tasks import retiring
 from kernel.log.format.checkpoint import Position
 from kernel.log.journal import Journal
@@ -35,6 +36,8 @@ from kernel.store.recovery import unreadable
 from kernel.store.snapshots import transfer
 from kernel.store.snapshots.transfer import Received, SnapshotReceiver
 from kernel.store.space import housekeeper
+
+from .beside_resizes import CALM_MS, QUEUE
 
 if TYPE_CHECKING:
     from .run import Run
@@ -78,6 +81,10 @@ def observed(run: Run) -> Iterator[None]:
     # So few that numbers are used again.
     wrap(ring, "QUEUES_PER_TOPIC_MAX", lambda _: NUMBERS)
     wrap(resizes, "QUEUES_PER_TOPIC_MAX", lambda _: NUMBERS)
+    # So little that a few messages a second are much, and are missed soon.
+    wrap(topic_sizes, "QUEUE", lambda _: QUEUE)
+    wrap(sizes.queues_for, "__defaults__", lambda _: (QUEUE,))
+    wrap(automatic_size, "CALM_MS", lambda _: CALM_MS)
     wrap(consensus, "PATIENCE_MS", lambda _: 3_000)
     # In several steps, of which the cuts here outlast what is tried in any case.
     wrap(transfer, "ENTRIES_MAX", lambda _: 8)

@@ -342,7 +342,7 @@ class QueueRules:
         """What the bill takes for stored in a topic that was resized is what is known of it."""
         may_expire = {sent.topic for sent in self.sent.values() if sent.ttl_ms}
         for topic, resized in state.resized.items():
-            if topic in may_expire:
+            if topic in may_expire or topic not in self._run.resizer.topics:
                 continue
             refs = (ref.id for ref in state.topics[topic].refs if ref.group == state.group)
             here = resized.queues_here(topic, refs)

@@ -28,13 +28,13 @@ _STEPS = frozenset(
     )
 )
 
-SHARE = 0.25
+SHARE = 0.35
 """Of the seeds in which topics are resized, one or more."""
 
 RESIZES = 0.02
 """Share of what happens that is a resize."""
 
-SPREADS = 0.3
+SPREADS = 0.6
 """Share of these by which the topic gets queues in all Raft groups."""
 
 RESIZES_MAX = 8

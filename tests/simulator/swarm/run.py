@@ -23,6 +23,7 @@ from tests.simulator.loop import SimulatedClock, VirtualLoop
 from tests.simulator.peer import Draft
 from tests.simulator.stored import wrong_sums
 
+from .beside_resizes import BesideResizes
 from .clients import QUEUES, RESIZABLE, TOPICS, Producer, Subscriber, born_in, draft_for
 from .faults import VOTERS_MIN, Faults
 from .feature_rules import FeatureRules
@@ -107,6 +108,7 @@ class Run:
         self._placed = Placed(self)
         self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
         self.resizer = Resizer(self, RESIZABLE)
+        self.beside = BesideResizes(self)
         self._places: dict[QueueId, RaftGroup] = {}
         """Of queues of topics that may be spread."""
         self._producers = [Producer(self, number) for number in (1, 2)]
@@ -259,6 +261,7 @@ class Run:
             self._placed.look()
             self.newborn.look()
             self._look_at_sizes()
+            self.beside.look()
             if self.events - self._hashed_at > HASH_EVERY:
                 self._hashed_at = self.events
                 self.same_state_at_the_same_index()
@@ -371,6 +374,7 @@ class Run:
             leader = self.leader(group)
             assert leader is not None
             self.queues.counted_is_stored(leader.member(group).state)
+        await self.beside.check()
         self.queues.total_queue()
         self.queues.publish_order()
 
@@ -415,7 +419,7 @@ class Run:
         for machine in self.machines.values():
             if not machine.runs:
                 return f"node {machine.number} does not start"
-        moves = self._placed.why_not() or self.newborn.why_not()
+        moves = self._placed.why_not() or self.newborn.why_not() or self.beside.why_not()
         if moves:
             return moves
         for group in self.groups():

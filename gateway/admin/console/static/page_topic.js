@@ -25,6 +25,7 @@ const KNOWN = {
 };
 const FOR_PROGRAMS = new Set(["/topics/{topic}/groups/{group}/receive", "/topics/{topic}/groups/{group}/settle"]);
 
+const ABOVE = { serve: "are served", wait: "wait", fail: "are refused at once" };
 const again = () => dispatchEvent(new Event("hashchange"));
 const aSecond = (size) => [size.messages && `${count(size.messages)} messages`, size.bytes && bytes(size.bytes)].filter(Boolean).join(", ");
 
@@ -131,7 +132,7 @@ export default {
     page.every(5000, refresh);
     const protocols = page.me.administers_node ? Object.keys((await get("/node")).connections) : Object.keys(VIEWS);
     const shown = Object.entries(topic.options).map(([key, value]) => [words(key), value]);
-    if (topic.size) shown.unshift(["by itself", `from ${aSecond(topic.size.min)} to ${aSecond(topic.size.max)} a second`]);
+    if (topic.size) shown.unshift(["size", `from ${aSecond(topic.size.min)} to ${aSecond(topic.size.max)} a second, now ${aSecond(topic.size.now)}`], ["publishers above", ABOVE[topic.size.above]]);
     const size = { template: "/topics/{topic}/size", names, query };
     const actions = h("div", { class: "actions" },
       await actionsBelow("/topics/{topic}/", names, query, {}, refresh),
