@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kernel.common.ports import Clock
 
-BILLS_DIRECTORY: Final = "bills"
+BILLS_DIRECTORY: Final = "bill-so-far"
 """Below the data directory."""
 
 RUN_S: Final = 900.0

@@ -50,7 +50,9 @@ def test_a_user_comes_changes_and_goes(node: Process) -> None:
     }
     assert node.api("POST", "/users", asked).status == 409
     amqp(node, "alice", "first password").close()
-    assert node.api("PATCH", "/users/alice", {"password": "second one"}).json["version"] == version + 1
+    assert (
+        node.api("PATCH", "/users/alice", {"password": "second one"}).json["version"] == version + 1
+    )
     amqp(node, "alice", "second one").close()
     with pytest.raises(pika.exceptions.ProbableAuthenticationError):
         amqp(node, "alice", "first password")

@@ -71,7 +71,7 @@ async def test_invoices_are_those_that_the_jobs_have_made(tmp_path: Path) -> Non
 async def test_runs_before_the_last_one_go(tmp_path: Path) -> None:
     await outcome(bill_of(tmp_path, f"RUN = 'a'\n{WRITES}"))
     await outcome(bill_of(tmp_path, f"RUN = 'b'\n{WRITES}"))
-    assert [each.name for each in (tmp_path / "bills").glob("*/run=*")] == ["run=b"]
+    assert [each.name for each in (tmp_path / "bill-so-far").glob("*/run=*")] == ["run=b"]
 
 
 async def test_why_it_failed_is_told(tmp_path: Path) -> None:
