@@ -148,7 +148,7 @@ class Keeper:
             for name, joined in names.items()
             for member, epoch in joined
         ]
-        missing = [each for each in joins if needless(state, each) is None]
+        missing = [each for each in joins if needless(state, each, state.time_ms) is None]
         for join in missing:
             await self._propose(group, join)
         return bool(missing)

@@ -303,6 +303,27 @@ async def test_a_repeat_is_known_to_the_successors_until_the_window_is_past(worl
 
 
 @understanding
+async def test_a_sealed_queue_with_a_window_goes_though_nothing_more_is_written(
+    world: World,
+) -> None:
+    peer = world.peer()
+    found = await peer.topic("work", TopicOptions(queues=2, deduplication_ms=60_000))
+    peer.attach(found, credit=1_000, auto_ack=True)
+    drafts = [Draft(b"x", key=b"%d" % n, deduplication_id=b"d%d" % n) for n in range(9)]
+    await peer.publish(peer.client.to_topic(found), *drafts)
+    found = await resize(world, found, 4)
+    await asyncio.sleep(30)
+    during = world.client.topic(DEFAULT_TENANT, "work")
+    assert during is not None
+    assert len(during.queues) > len(during.writable)  # their windows are not past
+    await asyncio.sleep(90)
+    after = world.client.topic(DEFAULT_TENANT, "work")
+    assert after is not None
+    assert after.queues == after.writable
+    assert not any(each.state.sealed for each in world.opened.store.replicas())
+
+
+@understanding
 async def test_queues_of_two_raft_groups_are_not_merged(world: World) -> None:
     topic = await world.peer().topic("work", TopicOptions(queues=2))
     with pytest.raises(KernelError, match="in 2 Raft groups") as caught:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kernel.broker import machine as broker
+from kernel.broker.applying.resizes import Resizes
 from kernel.broker.log_commands import commands
 from kernel.broker.log_commands.commands import Command, RaiseLevel
 from kernel.broker.log_commands.give_up import GiveUp
@@ -34,6 +35,7 @@ from kernel.raft import election, leader
 from kernel.raft.core import RaftCore
 from kernel.raft.log import RaftLog
 from kernel.raft.members.tracker import Tracker
+from kernel.requests.cut_over import CutOvers
 from kernel.requests.leader import NO_IDENTITY
 from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.leading.first_tries import FirstTries
@@ -42,6 +44,7 @@ from kernel.store.node import Store
 from kernel.store.raft_groups.consensus import Consensus
 from kernel.store.raft_groups.healing import Healing
 from kernel.store.raft_groups.leaving import LeaveGroup
+from kernel.store.raft_groups.member import Member
 from kernel.store.recovery import damage
 from kernel.store.recovery.unreadable import Unreadable
 from kernel.store.replicas import gates
@@ -379,6 +382,43 @@ def _transaction_goes_on_though_sealed() -> list[tuple[Any, str, Any]]:
     return [(Replica, "takes_nothing", lambda _replica, _queue: False)]
 
 
+def _sent_before_outstanding_is_answered() -> list[tuple[Any, str, Any]]:
+    inner = CutOvers._is_ready
+
+    def is_ready(self: Any, ident: Any) -> bool:
+        cut = self._topics.get(ident)
+        if cut is not None and ident in self._known:
+            cut.waiting.clear()
+        return inner(self, ident)
+
+    return [(CutOvers, "_is_ready", is_ready)]
+
+
+def _latch_lost_at_an_election() -> list[tuple[Any, str, Any]]:
+    inner = Member.lead
+
+    def lead(self: Any, *args: Any, **named: Any) -> bool:
+        for resized in self.state.resized.values():
+            for successor in resized.successors.values():
+                successor.drained.clear()
+        return inner(self, *args, **named)
+
+    return [(Member, "lead", lead)]
+
+
+def _deduplication_not_handed_over() -> list[tuple[Any, str, Any]]:
+    return [(broker, "known_before", lambda *_what: None)]
+
+
+def _number_used_again_at_offset_0() -> list[tuple[Any, str, Any]]:
+    inner = Resizes._make
+
+    def make(self: Any, resized: Any, topic: Any, ident: Any, _first: int) -> None:
+        inner(self, resized, topic, ident, 0)
+
+    return [(Resizes, "_make", make)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -394,7 +434,9 @@ MUTANTS: dict[str, Mutant] = {
         *(_groups_raised_without_group_0, _level_lost_in_snapshot),
         *(_old_leave_obeyed, _vote_forgotten_with_the_group, _short_group_is_left_short),
         *(_wiped_store_makes_its_group_again, _stuck_lease_holds_the_queue),
-        _transaction_goes_on_though_sealed,
+        *(_transaction_goes_on_though_sealed, _sent_before_outstanding_is_answered),
+        *(_latch_lost_at_an_election, _deduplication_not_handed_over),
+        _number_used_again_at_offset_0,
     )
 }
 

@@ -164,7 +164,7 @@ class Resizes:
 
     def _retire(self, command: Retire) -> int:
         state = self._state
-        outcome = retirement(state, command.queue)
+        outcome = retirement(state, command.queue, state.time_ms)
         if outcome is not None:
             return outcome
         topic, number = state.topics[topic_of(command.queue)], command.queue & NUMBER_BITS
@@ -181,8 +181,8 @@ class Resizes:
         return end
 
 
-def retirement(state: GroupState, ident: QueueId) -> int | None:
-    """What a RETIRE comes to that changes nothing; None: the queue goes."""
+def retirement(state: GroupState, ident: QueueId, now_ms: int) -> int | None:
+    """What a RETIRE comes to that changes nothing, at a log time; None: the queue goes."""
     topic, queue = state.topics.get(topic_of(ident)), state.queues.get(ident)
     if topic is None or queue is None:
         return NOT_THERE
@@ -191,7 +191,7 @@ def retirement(state: GroupState, ident: QueueId) -> int | None:
         ident not in state.sealed
         or queue.needed()
         or state.halves.waiting_in(ident)
-        or (queue.recent is not None and queue.recent.newest_ms > state.time_ms - window_ms)
+        or (queue.recent is not None and queue.recent.newest_ms > now_ms - window_ms)
     ):
         return NEEDED
     return STILL_NAMED if QueueRef(ident, state.group) in topic.refs else None

@@ -232,7 +232,8 @@ class LocalLeader:
             if done is not None:
                 self._host.call_later(0, partial(done, (_is_off(level),)))
             return
-        if replica.serving and (known := needless(replica.state, change)) is not None:
+        now_ms = replica.log_time_ms()
+        if replica.serving and (known := needless(replica.state, change, now_ms)) is not None:
             if done is not None:
                 self._host.call_later(0, partial(done, (known,)))
             return

@@ -18,8 +18,11 @@ from ...broker.snapshots.tree_snapshot import index_queue
 from ...common.errors import KernelError
 
 
-def needless(state: GroupState, change: commands.Control) -> object:
-    """What a command comes to, if it changes nothing; None if it may."""
+def needless(state: GroupState, change: commands.Control, now_ms: int) -> object:
+    """What a command comes to, if it changes nothing; None if it may. `now_ms`: the leader's log
+    time, at or above what the last entry had. Where nothing else is written it is a RETIRE that
+    moves the log's time: by this it is written once the window of its queue is past.
+    """
     if isinstance(change, tree.OpenSubscriber | tree.EndSubscriber):
         return _opens_or_ends(state, change)
     if isinstance(change, tree.JoinIndex):
@@ -32,7 +35,7 @@ def needless(state: GroupState, change: commands.Control) -> object:
         joined = progress.joined if member is None else progress.members.get(member, -1)
         return True if joined >= change.epoch else None
     if isinstance(change, Retire):
-        return retirement(state, change.queue)
+        return retirement(state, change.queue, now_ms)
     return None
 
 
