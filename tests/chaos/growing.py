@@ -38,9 +38,6 @@ LOAD_SECONDS = 1.0
 SHARE_SECONDS = 400
 """For a store to take or give a fifth of all replicas on a machine that has other work."""
 
-CALM_SECONDS = 5.0
-"""Without a move: the manager looks every two seconds."""
-
 SIZES = (16, 4)
 OFF_MOST = 0.1
 """How far a store may be off its share of the bytes."""
@@ -57,6 +54,8 @@ class Growing(Cluster):
     names = tuple(f"store{number}" for number in range(1, 6 + SPARE_STORES))
     begins_with = 5
     groups_in_all = GROUPS_IN_ALL
+    calm_seconds = 5.0
+    """Without a move: the manager looks every two seconds."""
 
     def __init__(self, folder: Path, election_timeout_ms: int, lanes: tuple[str, ...] = ()) -> None:
         """`lanes`: whose topics are changed; none: all."""
@@ -107,7 +106,7 @@ class Growing(Cluster):
             moves = any(each["moving"] or each["short"] for each in groups)
             if moves or len(groups) != self.groups or not condition(status):
                 since = time.monotonic()
-            return time.monotonic() - since > CALM_SECONDS
+            return time.monotonic() - since > self.calm_seconds
 
         until(calm, SHARE_SECONDS, what)
 
@@ -191,7 +190,7 @@ class Growing(Cluster):
             f"{server.name} has its share",
             lambda status: self._held(status)[number] >= (1 - OFF_MOST) * share - 1,
         )
-        ended = time.monotonic() - CALM_SECONDS
+        ended = time.monotonic() - self.calm_seconds
         held = self._held(self._status())[number]
         return (
             f"{server.name} belongs to it after {joined - began:.1f} s, "
@@ -258,18 +257,10 @@ class Growing(Cluster):
         topic = lanes[pick % len(lanes)].topic
         queues = self._ask(self.gateway_servers, "GET", f"/topics/{topic}")["queues"]
         group = next(each["raft_group"] for each in queues if not each["sealed"])
-        path = f"/cluster/groups/{group}"
         ends = time.monotonic() + HEAL_SECONDS
         while True:
             try:
-                leader, voters = self._led(group)
-                to = min(voters - {leader})
-                self._ask(self.stores, "POST", f"{path}/transfer", {"to": to})
-                leader, voters = self._led(group)
-                gone = min(voters - {leader})
-                new = min(self.members - voters)
-                body = {"to": new, "from": gone, "same_host": True}
-                self._ask(self.stores, "POST", f"{path}/move", body)
+                told = self._move(group)
                 break
             except (Denied, ValueError):
                 # It moves already, or is between two leaders.
@@ -277,7 +268,18 @@ class Growing(Cluster):
                     raise
                 time.sleep(0.5)
         self._until_calm(f"group {group} is in its place")
-        return f"group {group} of {topic} is led by store {to}, and went from {gone} to {new}"
+        return f"group {group} of {topic} {told}"
+
+    def _move(self, group: int) -> str:
+        """What was asked for. Denied or ValueError: not now."""
+        path = f"/cluster/groups/{group}"
+        leader, voters = self._led(group)
+        to = min(voters - {leader})
+        self._ask(self.stores, "POST", f"{path}/transfer", {"to": to})
+        leader, voters = self._led(group)
+        gone, new = min(voters - {leader}), min(self.members - voters)
+        self._ask(self.stores, "POST", f"{path}/move", {"to": new, "from": gone, "same_host": True})
+        return f"is led by store {to}, and went from store {gone} to {new}"
 
     def _led(self, group: int) -> tuple[int, set[int]]:
         """Who leads a group, and who votes in it."""
@@ -339,6 +341,6 @@ class Growing(Cluster):
             f"{name} {each / 1e6:.1f} MB ({each / mean - 1:+.1%}, {count} replicas)"
             for (name, each), count in zip(live.items(), replicas, strict=True)
         )
-        say(f"each store holds, (beside an even share): {told}")
+        say(f"each store holds (beside an even share): {told}")
         off = [name for name, each in live.items() if abs(each / mean - 1) > OFF_MOST]
         return f"{', '.join(off)}: {told}" if off else ""

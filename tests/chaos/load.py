@@ -40,10 +40,8 @@ def make(name: str, lane: Lane, admin: Server, ports: dict[str, int]) -> None:
             topic |= {"queues": lane.queues, "deduplication_ms": DEDUPLICATION_MS}
         ask(admin, "/topics", topic)
     if lane.protocol == "rocketmq":
-        group: dict[str, object] = {"name": f"{name}-group", "start": "earliest"}
-        ask(
-            admin, f"/topics/{lane.topic}/groups", group | ({"ordered": True} if lane.order else {})
-        )
+        group = {"name": f"{name}-group", "start": "earliest"}
+        ask(admin, f"/topics/{lane.topic}/groups", group)
     if lane.protocol == "sqs":
         attributes = {"FifoQueue": "true"}
         if of_groups:
