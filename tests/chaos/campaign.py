@@ -12,7 +12,7 @@ from tests.chaos.checker import Violation, around, check, pauses, retried
 from tests.chaos.clients.lanes import LANES
 from tests.chaos.history import Acked, Event, Fault, Got, Sent
 from tests.chaos.load import Programs, prepare
-from tests.chaos.plan import Kind, Round
+from tests.chaos.plan import CHANGES, Kind, Round
 from tests.chaos.site import Cluster, Node
 
 CLAIM_SECONDS = 10.0
@@ -20,6 +20,9 @@ CLAIM_SECONDS = 10.0
 (docs/design/delivery.md#what-a-crash-may-repeat)."""
 
 FLOW_SECONDS = 60.0
+PLANNED_SECONDS = 2.0
+"""Publishers pause no longer when an operator changes the cluster, and nothing fails."""
+
 AT_ONCE = frozenset({Kind.KILL_LEADER, Kind.KILL_FOLLOWER, Kind.KILL_GATEWAY, Kind.ROLLING_RESTART})
 """Faults after which a client knows at once that its connection is gone, or needs not know: the
 pause in publishing is the cluster's."""
@@ -38,10 +41,12 @@ class Outcome:
     history: list[Event] = field(default_factory=list)
     pauses: list[tuple[Round, dict[str, float]]] = field(default_factory=list)
     missing: dict[str, int] = field(default_factory=dict)
+    uneven: str = ""
+    """Which store holds too much or too little, once all is calm; empty: none."""
 
     @property
     def failed(self) -> bool:
-        return bool(self.violations or self.missing)
+        return bool(self.violations or self.missing or self.uneven)
 
 
 class Campaign:
@@ -86,6 +91,7 @@ class Campaign:
                 self._round(programs, each)
             self.outcome.missing = programs.drain()
             time.sleep(quiet_seconds)
+            self.outcome.uneven = self._site.uneven(self._say)
         finally:
             programs.stop()
             self.outcome.history = programs.history
@@ -100,24 +106,31 @@ class Campaign:
         self._site.settle()
         programs.until_flowing(time.monotonic(), FLOW_SECONDS)
         ended = time.monotonic()
-        programs.tell(Fault(f"round {each.number}: {each.kind.value}: {done}", began, ended))
+        programs.tell(Fault(f"round {each.number}: {each.name}: {done}", began, ended))
         found = pauses(programs.snapshot(), self._names, began, ended)
         self.outcome.pauses.append((each, found))
         worst = max(found, key=lambda name: found[name])
         rate = sum(programs.counts.values()) - before
         self._say(
-            f"round {each.number}: {each.kind.value}: {done}; well after {ended - began:.1f} s, "
+            f"round {each.number}: {each.name}: {done}; well after {ended - began:.1f} s, "
             f"{rate} messages, longest pause {found[worst]:.2f} s ({worst})"
         )
         if each.kind is Kind.ROLLING_RESTART:
             self.outcome.violations += retried(programs.snapshot(), began, ended)
-        if each.kind in AT_ONCE and isinstance(self._site, Cluster):
-            for name, seconds in found.items():
-                if seconds > self._pause_max:
-                    text = f"no publish for {seconds:.2f} s, the limit is {self._pause_max:.1f} s"
-                    self.outcome.violations.append(
-                        Violation("paused", name, f"round {each.number}", text)
-                    )
+        limit = self._limit(each)
+        for name, seconds in found.items():
+            if seconds > limit:
+                text = f"no publish for {seconds:.2f} s, the limit is {limit:.1f} s"
+                self.outcome.violations.append(
+                    Violation("paused", name, f"round {each.number}", text)
+                )
+
+    def _limit(self, each: Round) -> float:
+        """How long publishers may pause."""
+        if each.kind in CHANGES and each.during is None:
+            return min(PLANNED_SECONDS, self._pause_max) if self._pause_max < math.inf else math.inf
+        at_once = (each.during or each.kind) in AT_ONCE and isinstance(self._site, Cluster)
+        return self._pause_max if at_once else math.inf
 
     def _judge(self) -> None:
         promises = {name: LANES[name].promise for name in self._names}
@@ -138,6 +151,8 @@ def report(outcome: Outcome, again: str, say: Say, most: int = 5) -> None:
     )
     for name, count in outcome.missing.items():
         say(f"LOST: {count} messages of {name} never came")
+    if outcome.uneven:
+        say(f"UNEVEN: {outcome.uneven}")
     for violation in outcome.violations[:most]:
         say(f"FAILED {violation}")
         for event in around(outcome.history, violation.ident):

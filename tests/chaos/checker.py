@@ -39,6 +39,8 @@ class Promise:
     """What comes back from a consumer that is gone may come behind what came meanwhile; it is
     marked if that consumer may have seen it. (MQTT wants order within a session; SQS and RocketMQ
     block the key.)"""
+    unordered: bool = False
+    """Messages have no key, and the topic may have several queues."""
     comes_once: bool = False
     """What came never comes again (QoS 2)."""
 
@@ -116,7 +118,8 @@ def check(
         for ident, message in lane.messages.items():
             for rule, text in _message_findings(message, promises[name], causes):
                 found.append(Violation(rule, name, ident, text))
-        found += _order_findings(name, lane, promises[name])
+        if not promises[name].unordered:
+            found += _order_findings(name, lane, promises[name])
     return found
 
 

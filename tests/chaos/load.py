@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.chaos.clients.lanes import LANES, Lane
@@ -18,6 +18,9 @@ from tests.chaos.history import Event, Fault, Got, Note, Sent, read, spell
 from tests.chaos.processes import ChaosError, Server, Unavailable, until
 
 PREPARE_SECONDS = 30
+DEDUPLICATION_MS = 300_000
+"""As SQS has it."""
+
 DRAIN_SECONDS = 90
 """For what is under way at the end: a lease, a claim window, and a slow machine."""
 
@@ -30,23 +33,34 @@ def prepare(names: Iterable[str], admin: Server, gateways: list[dict[str, int]])
 
 def make(name: str, lane: Lane, admin: Server, ports: dict[str, int]) -> None:
     """What one lane needs."""
+    of_groups = lane.protocol == "sqs" and lane.order
     if lane.topic_type:
-        ask(admin, "/topics", {"name": lane.topic, "type": lane.topic_type})
+        topic: dict[str, object] = {"name": lane.topic, "type": lane.topic_type}
+        if of_groups:
+            topic |= {"queues": lane.queues, "deduplication_ms": DEDUPLICATION_MS}
+        ask(admin, "/topics", topic)
     if lane.protocol == "rocketmq":
-        ask(admin, f"/topics/{lane.topic}/groups", {"name": f"{name}-group", "start": "earliest"})
+        group = {"name": f"{name}-group", "start": "earliest"}
+        ask(admin, f"/topics/{lane.topic}/groups", group)
     if lane.protocol == "sqs":
         attributes = {"FifoQueue": "true"}
+        if of_groups:
+            ask(admin, f"/topics/{lane.topic}/groups/default", {"ordered": True}, "PATCH")
+            attributes |= {
+                "DeduplicationScope": "messageGroup",
+                "FifoThroughputLimit": "perMessageGroupId",
+            }
         connect(ports["sqs"]).create_queue(QueueName=lane.topic, Attributes=attributes)
     if lane.protocol == "mqtt":
         subscribe(ports["mqtt"], lane.topic, name, 2 if lane.promise.comes_once else 1)
 
 
-def ask(admin: Server, path: str, body: dict[str, str]) -> None:
-    """Post to the admin API, again while it asks for that. ChaosError."""
+def ask(admin: Server, path: str, body: Mapping[str, object], method: str = "POST") -> None:
+    """A request to the admin API, again while it asks for that. ChaosError."""
     ends = time.monotonic() + PREPARE_SECONDS
     while True:
         try:
-            admin.api("POST", path, body, seconds=PREPARE_SECONDS)
+            admin.api(method, path, body, seconds=PREPARE_SECONDS)
             return
         except Unavailable:
             if time.monotonic() > ends:

@@ -1,4 +1,4 @@
-"""Which faults a run has: all of it follows from a seed and what the site can suffer."""
+"""Which faults and changes a run has: all follows from a seed and what the site can suffer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULL_SECONDS = 12.0
 
 
 class Kind(Enum):
-    """A fault."""
+    """A fault, or a change that an operator asks for."""
 
     KILL_LEADER = "kill -9 of the leader"
     KILL_FOLLOWER = "kill -9 of a follower"
@@ -36,11 +36,33 @@ class Kind(Enum):
     SYNC_ERROR_FOLLOWER = "fdatasync of a follower fails with EIO"
     FULL_DISK = "the disk of a store is full"
     ROLLING_RESTART = "all processes restart, one after the other"
+    ADD_STORE = "a store joins and takes its share"
+    REMOVE_STORE = "a store gives everything away and leaves"
+    RESIZE = "topics get 16 queues, then 4"
+    SPREAD = "topics are spread over the groups"
+    MOVE_HOT = "the leader of the busiest group, then a replica of it, move"
+    ADD_GROUPS = "data groups are added"
+
+
+CHANGES = frozenset(
+    {
+        Kind.ADD_STORE,
+        Kind.REMOVE_STORE,
+        Kind.RESIZE,
+        Kind.SPREAD,
+        Kind.MOVE_HOT,
+        Kind.ADD_GROUPS,
+    }
+)
+"""What an operator asks for while all is well: nobody is to notice."""
+
+DURING = (Kind.KILL_LEADER, Kind.KILL_FOLLOWER, Kind.KILL_GATEWAY, Kind.CUT_STORES)
+"""Faults that come in the middle of changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One fault."""
+    """One fault, or one change."""
 
     number: int
     kind: Kind
@@ -52,13 +74,23 @@ class Round:
     """How long it lasts, of what lasts."""
     before: float
     """Seconds of load ahead of it."""
+    during: Kind | None = None
+    """The fault in the middle of a change."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        middle = f", in the middle of it {self.during.value}" if self.during else ""
+        return f"{self.kind.value}{middle}"
 
     def __str__(self) -> str:
-        return f"{self.kind.value} (group {self.group}, choice {self.pick}, {self.seconds:.1f} s)"
+        return f"{self.name} (group {self.group}, choice {self.pick}, {self.seconds:.1f} s)"
 
 
 def plan(seed: int, rounds: int, kinds: Sequence[Kind], groups: int) -> list[Round]:
-    """A run. Every kind comes before any comes again."""
+    """A run. Every kind comes before any comes again; every other change has a fault in the middle
+    of it, by chance.
+    """
     chance = random.Random(seed)
     made: list[Round] = []
     deck: list[Kind] = []
@@ -72,5 +104,8 @@ def plan(seed: int, rounds: int, kinds: Sequence[Kind], groups: int) -> list[Rou
         seconds = FULL_SECONDS if kind is Kind.FULL_DISK else cut
         if kind.name.startswith("PAUSE"):
             seconds = PAUSE_SECONDS
-        made.append(Round(number, kind, group, pick, seconds, before))
+        during = None
+        if kind in CHANGES and chance.random() < 0.5:
+            during = chance.choice(DURING)
+        made.append(Round(number, kind, group, pick, seconds, before, during))
     return made

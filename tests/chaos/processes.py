@@ -31,6 +31,10 @@ class Unavailable(ChaosError):
     """An answer that asks to be tried again."""
 
 
+class Denied(ChaosError):
+    """An answer that says no: 4xx."""
+
+
 def until(condition: Callable[[], object], seconds: float, what: str) -> None:
     """Wait for a condition. ChaosError."""
     ends = time.monotonic() + seconds
@@ -125,8 +129,31 @@ class Server:
     def go_on(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
+    @property
+    def is_new(self) -> bool:
+        """It was never started."""
+        return self._process is None
+
+    def figure(self, name: str) -> float:
+        """A metric without labels. ChaosError."""
+        status, content = self._answer("GET", "/metrics", None, 10)
+        for line in content.decode().splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+        raise ChaosError(f"{self.name}: {status}, no {name}")
+
     def api(self, method: str, path: str, body: Any = None, *, seconds: float = 10) -> Any:
         """An answer of the admin API. ChaosError if there is none, or not a good one."""
+        status, content = self._answer(method, "/api/v1" + path, body, seconds)
+        if status == 503:
+            raise Unavailable(f"{self.name}: {method} {path}: {content!r}")
+        if status >= 300:
+            kind = Denied if status < 500 else ChaosError
+            raise kind(f"{self.name}: {method} {path}: {status} {content!r}")
+        return json.loads(content) if content else None
+
+    def _answer(self, method: str, path: str, body: Any, seconds: float) -> tuple[int, bytes]:
+        """Status and content. ChaosError if there is none."""
         try:
             address = re.sub("^http://", "", (self.data / "admin.url").read_text().strip())
             token = (self.data / "admin.token").read_text().strip()
@@ -134,18 +161,13 @@ class Server:
             try:
                 sent = None if body is None else json.dumps(body)
                 headers = {"Authorization": f"Bearer {token}"}
-                connection.request(method, "/api/v1" + path, sent, headers)
+                connection.request(method, path, sent, headers)
                 response = connection.getresponse()
-                content = response.read()
+                return response.status, response.read()
             finally:
                 connection.close()
         except (OSError, http.client.HTTPException) as error:
             raise ChaosError(f"{self.name}: {method} {path}: {error!r}") from None
-        if response.status == 503:
-            raise Unavailable(f"{self.name}: {method} {path}: {content!r}")
-        if response.status >= 300:
-            raise ChaosError(f"{self.name}: {method} {path}: {response.status} {content!r}")
-        return json.loads(content) if content else None
 
 
 class NetworkProcess:

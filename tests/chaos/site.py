@@ -1,4 +1,5 @@
-"""What a run is done to: a cluster of three stores and two gateways, or one node.
+"""What a run is done to: a cluster of three stores and two gateways, or one node (`growing`: one of
+five stores, which changes while it runs).
 
 A site says which faults it can suffer, makes them (`strike`), and makes all well again.
 """
@@ -9,10 +10,11 @@ import contextlib
 import os
 import subprocess
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.plan import Kind, Round
+from tests.chaos.plan import CHANGES, Kind, Round
 from tests.chaos.processes import ChaosError, NetworkProcess, Server, until
 from tests.free_ports import free_ports
 
@@ -24,7 +26,6 @@ PROTOCOLS = {
 }
 
 DATA_GROUPS = 2
-GROUPS = range(DATA_GROUPS + 1)
 STORES = ("store1", "store2", "store3")
 GATEWAYS = ("gateway1", "gateway2")
 
@@ -50,6 +51,7 @@ class Node:
     """`weir serve`: gateway and store in one process."""
 
     gateways: list[dict[str, int]]
+    data_groups = DATA_GROUPS
     kinds = (Kind.KILL_LEADER, Kind.PAUSE_LEADER, Kind.SYNC_ERROR_LEADER)
 
     def __init__(self, folder: Path, election_timeout_ms: int) -> None:
@@ -91,6 +93,10 @@ class Node:
     def settle(self) -> None:
         """Wait until it is well."""
 
+    def uneven(self, _say: Callable[[str], None]) -> str:
+        """It holds everything."""
+        return ""
+
 
 def fail_syncs(server: Server) -> None:
     """Have fdatasync fail until the process has ended, as it must, with the code for that."""
@@ -106,17 +112,25 @@ def fail_syncs(server: Server) -> None:
 class Cluster:
     """Three stores and two gateways."""
 
+    data_groups = DATA_GROUPS
+    """With which it is founded."""
+    names: Sequence[str] = STORES
+    """Of all stores that there may be."""
+    begins_with = len(STORES)
+    """So many of them."""
+
     def __init__(self, folder: Path, election_timeout_ms: int) -> None:
-        backs, fronts = free_ports(3), free_ports(3)
-        named = list(zip(STORES, fronts, backs, strict=True))
+        backs, fronts = free_ports(len(self.names)), free_ports(len(self.names))
+        named = list(zip(self.names, fronts, backs, strict=True))
         self.network = NetworkProcess(folder, {name: (front, back) for name, front, back in named})
-        peers = [f"{number}@127.0.0.1:{port}" for number, port in enumerate(fronts, 1)]
+        first = fronts[: self.begins_with]
+        peers = [f"{number}@127.0.0.1:{port}" for number, port in enumerate(first, 1)]
         cluster: dict[str, object] = {
             "node.cluster.election_timeout_ms": election_timeout_ms,
-            "node.cluster.data_groups": DATA_GROUPS,
+            "node.cluster.data_groups": self.data_groups,
             "node.admin.port": 0,
         }
-        self.stores = [
+        self.all_stores = [
             Server(
                 name,
                 "store",
@@ -126,11 +140,17 @@ class Cluster:
                     "node.cluster.number": number,
                     "node.store.port": back,
                     "node.cluster.address": f"127.0.0.1:{front}",
-                    "node.cluster.peers": ",".join(p for p in peers if p[0] != str(number)),
+                    "node.cluster.peers": ",".join(
+                        peer for peer in peers if not peer.startswith(f"{number}@")
+                    ),
                 },
             )
             for number, (name, front, back) in enumerate(named, 1)
         ]
+        self.members = set(range(1, self.begins_with + 1))
+        """Numbers of the stores that belong to it."""
+        self.groups = self.data_groups + 1
+        """That there are by now."""
         self.gateways = []
         self.gateway_servers = []
         for name in GATEWAYS:
@@ -145,7 +165,13 @@ class Cluster:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        return tuple(kind for kind in Kind if kind is not Kind.FULL_DISK or can_mount())
+        faults = (kind for kind in Kind if kind not in CHANGES)
+        return tuple(kind for kind in faults if kind is not Kind.FULL_DISK or can_mount())
+
+    @property
+    def stores(self) -> list[Server]:
+        """Those that belong to it."""
+        return [self.all_stores[number - 1] for number in sorted(self.members)]
 
     @property
     def servers(self) -> list[Server]:
@@ -173,17 +199,18 @@ class Cluster:
         first, *others = self.stores
         found(first)
         self._begin(*self.servers)
-        until(lambda: self._leaders() == [1] * len(GROUPS), HEAL_SECONDS, "store 1 leads")
+        until(lambda: self._leaders() == [1] * self.groups, HEAL_SECONDS, "store 1 leads")
         for number, server in enumerate(others, 2):
             server.api("POST", "/cluster/join", {"replaces": 0, "same_host": True})
             until(lambda n=number: self._is_member(n), HEAL_SECONDS, f"store {number} joins")
         # A store that has joined gets its replicas behind that, and leads nothing before.
         until(self._is_whole, HEAL_SECONDS, "each group is in three stores")
         first.api("POST", "/cluster/rebalance", {})
-        until(lambda: len(set(self._leaders())) == 3, HEAL_SECONDS, "the leaders are spread")
+        leading = min(self.begins_with, self.groups)
+        until(lambda: len(set(self._leaders())) == leading, HEAL_SECONDS, "the leaders are spread")
 
     def stop(self) -> None:
-        for server in self.servers:
+        for server in (*self.all_stores, *self.gateway_servers):
             server.kill()
         self.network.kill()
         for path in self._mounted:
@@ -203,7 +230,7 @@ class Cluster:
         """Whether every group has a voter in each of three stores."""
         groups = self._status()["groups"]
         voters = [sum(each["voter"] for each in group["replicas"]) for group in groups]
-        return voters == [len(self.stores)] * len(GROUPS)
+        return voters == [len(self.stores)] * self.groups
 
     def _leaders(self) -> list[int]:
         return [each["leader"] for each in self._status()["groups"]]
@@ -220,13 +247,17 @@ class Cluster:
         def well() -> bool:
             status = self._status()
             return (
-                len(status["nodes"]) == len(STORES)
+                {each["number"] for each in status["nodes"]} == self.members
                 and all(each["answers"] for each in status["nodes"])
-                and len(status["groups"]) == len(GROUPS)
+                and len(status["groups"]) == self.groups
                 and all(each["leader"] for each in status["groups"])
             )
 
         until(well, HEAL_SECONDS, "all stores answer and all groups have leaders")
+
+    def uneven(self, _say: Callable[[str], None]) -> str:
+        """Which store holds too much or too little; each of three holds everything."""
+        return ""
 
     def _leader(self, fault: Round) -> Server:
         number = 0
@@ -237,7 +268,7 @@ class Cluster:
             return number
 
         until(known, HEAL_SECONDS, f"group {fault.group} has a leader")
-        return self.stores[number - 1]
+        return self.all_stores[number - 1]
 
     def _follower(self, fault: Round) -> Server:
         leader = self._leader(fault)
@@ -289,7 +320,7 @@ class Cluster:
     def _cut(self, fault: Round) -> str:
         leader = self._leader(fault).name
         if fault.kind in {Kind.CUT_STORES, Kind.CUT_STORES_ONE_WAY}:
-            others = [name for name in STORES if name != leader]
+            others = [each.name for each in self.stores if each.name != leader]
         else:
             others = [self._gateway(fault).name]
         directions = [(leader, other) for other in others]
@@ -310,7 +341,7 @@ class Cluster:
 
     def _give_lead(self, group: int, server: Server) -> None:
         """Have a store lead a group."""
-        number = self.stores.index(server) + 1
+        number = self.all_stores.index(server) + 1
         if self._leaders()[group] != number:
             path = f"/cluster/groups/{group}/transfer"
             server.api("POST", path, {"to": number})

@@ -225,6 +225,12 @@ def test_order_is_of_one_key() -> None:
     assert rules([*history, got(0, 4, key=1)]) == set()
 
 
+def test_messages_without_a_key_have_no_order() -> None:
+    history: list[Event] = [sent(0, 0), sent(1, 1), got(1, 2), got(0, 3)]
+    assert rules(history, {"lane": Promise()}) == {"order"}
+    assert rules(history, {"lane": Promise(unordered=True)}) == set()
+
+
 def test_second_retries_are_found_within_their_time() -> None:
     history: list[Event] = [sent(0, 1, "unknown"), sent(0, 2, "refused"), sent(0, 3)]
     assert [each.ident for each in retried(history, 0, 10)] == ["lane/0/0"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.chaos.plan import PAUSE_SECONDS, Kind, plan
+from tests.chaos.plan import CHANGES, DURING, PAUSE_SECONDS, Kind, plan
 
 KINDS = list(Kind)
 
@@ -25,3 +25,11 @@ def test_groups_and_times_are_within_bounds() -> None:
     cuts = [each.seconds for each in made if each.kind is Kind.CUT_STORES]
     assert min(cuts) >= 3
     assert max(cuts) <= 8
+
+
+def test_changes_come_by_themselves_and_with_each_fault_in_their_middle() -> None:
+    made = plan(4, 400, KINDS, 2)
+    middles = {(each.kind, each.during) for each in made}
+    assert {kind for kind, during in middles if during} == CHANGES
+    assert {during for _, during in middles} == {None, *DURING}
+    assert {kind for kind, during in middles if during is None} >= CHANGES

@@ -40,6 +40,9 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
         until(lambda: cluster.status()["replicas"] == REPLICAS, "the number is set")
         for number in STORES[1:]:
             cluster.join(number)
+        joined = str(cluster.stores[4].data)
+        code, _, problem = ran("cluster", "join", "--same-host", "--data", joined)
+        assert (code, "its replicas come behind that" in problem) == (0, True), problem
 
         def is_whole() -> bool:
             """Each data group has three replicas, and no store has none or all."""

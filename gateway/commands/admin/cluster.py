@@ -32,6 +32,11 @@ WAIT_SECONDS = 600
 
 LOOK_SECONDS = 0.3
 
+REPLICAS_COME = (
+    "its replicas come behind that, a few at a time (`weir cluster status --groups`); until it has "
+    "them it can lead nothing, and `weir cluster rebalance` gives it nothing"
+)
+
 WaitOption = Annotated[
     int, typer.Option("--wait", metavar="SECONDS", help="How long to wait until it is done.", min=0)
 ]
@@ -162,6 +167,8 @@ def join(
     number = int(asked["store"])
     _await(api, number, "member", wait)
     say(f"store {number} belongs to the cluster")
+    if api.get("/cluster")["replicas"]:
+        say(REPLICAS_COME)
     _put_state(number, "member", output)
 
 

@@ -61,14 +61,15 @@ class AmqpPublisher:
         self._connection = _Connection(ports, transactional=self.transactional)
         self._topic = topic
 
-    def _message(self, ident: str) -> aio_pika.Message:
-        return aio_pika.Message(ident.encode(), delivery_mode=2)
+    def _message(self, ident: str, key: str) -> aio_pika.Message:
+        headers = {"x-message-group-id": key}
+        return aio_pika.Message(ident.encode(), delivery_mode=2, headers=headers)
 
     def send(self, ident: str, key: str) -> None:
         exchange = self._connection.channel.default_exchange
         try:
             self._connection.run(
-                exchange.publish(self._message(ident), self._topic, mandatory=True)
+                exchange.publish(self._message(ident, key), self._topic, mandatory=True)
             )
         except DeliveryError as error:
             # A nack says that it may be stored in some places (docs/ok.md); a return says that it
@@ -87,11 +88,11 @@ class AmqpTxPublisher(AmqpPublisher):
     transactional = True
 
     def send(self, ident: str, key: str) -> None:
-        self._connection.run(self._publish(ident))
+        self._connection.run(self._publish(ident, key))
 
-    async def _publish(self, ident: str) -> None:
+    async def _publish(self, ident: str, key: str) -> None:
         exchange = self._connection.channel.default_exchange
-        await exchange.publish(self._message(ident), self._topic)
+        await exchange.publish(self._message(ident, key), self._topic)
         await self._connection.commit()
 
 

@@ -19,6 +19,12 @@ class Lane:
     topic: str
     topic_type: str = ""
     """Of a topic that the administrator makes; empty: the protocol makes it."""
+    queues: int = 1
+    """Of such a topic."""
+    resizable: bool = False
+    """Whether it may get more queues; else that is refused by design (docs/capacity.md)."""
+    order: bool = False
+    """Its group is ordered by key."""
 
     def _of(self, name: str) -> Any:
         # One library a process: each is imported by its own lane alone.
@@ -50,6 +56,7 @@ LANES = {
         Promise(late_returns=True),
         "chaos-amqp",
         "work",
+        resizable=True,
     ),
     "tx": Lane(
         "amqp",
@@ -58,6 +65,7 @@ LANES = {
         Promise(late_returns=True),
         "chaos-tx",
         "work",
+        resizable=True,
     ),
     "mqtt": Lane("mqtt", "MqttPublisher", "MqttConsumer", Promise(), "chaos/one"),
     "exact": Lane(
@@ -75,4 +83,28 @@ LANES = {
         "chaos-rocketmq",
         "fifo",
     ),
+    "groups": Lane(
+        "sqs",
+        "SqsPublisher",
+        "SqsConsumer",
+        Promise(stored_once=True, blocking=True),
+        "chaos-groups.fifo",
+        "work",
+        queues=2,
+        resizable=True,
+        order=True,
+    ),
+    "plain": Lane(
+        "rocketmq",
+        "RocketmqPlainPublisher",
+        "RocketmqConsumer",
+        Promise(unordered=True),
+        "chaos-plain",
+        "work",
+        resizable=True,
+    ),
 }
+
+USUAL = ("sqs", "amqp", "tx", "mqtt", "exact", "rocketmq")
+"""Those of a cluster that does not change: the others are what a topic of SQS (ids belong to a
+message group) and of RocketMQ (a queue; FIFO topics are streams) has to be to be resized."""

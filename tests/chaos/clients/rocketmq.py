@@ -29,6 +29,8 @@ def configuration(ports: dict[str, int]) -> ClientConfiguration:
 
 
 class RocketmqPublisher:
+    fifo = True
+
     def __init__(self, ports: dict[str, int], topic: str, lane: str) -> None:
         self.copies = 1
         self._topic = topic
@@ -49,11 +51,18 @@ class RocketmqPublisher:
         message = Message()
         message.topic = self._topic
         message.body = ident.encode()
-        message.message_group = key
+        if self.fifo:
+            message.message_group = key
         self._producer.send(message)
 
     def close(self) -> None:
         self._producer.shutdown()
+
+
+class RocketmqPlainPublisher(RocketmqPublisher):
+    """Messages without a key: in whichever queue is next."""
+
+    fifo = False
 
 
 class RocketmqConsumer:
