@@ -10,15 +10,19 @@ import subprocess
 import sys
 import time
 import urllib.request
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyrabbit2
-import pyrabbit2.http
 import pytest
 
 from tests.free_ports import free_ports
 from tests.gateway.management import ask, managed
+
+with warnings.catch_warnings():  # its own source has escapes that Python warns of
+    warnings.simplefilter("ignore")
+    import pyrabbit2
+    import pyrabbit2.http
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
