@@ -85,6 +85,9 @@ def lost(folder: Path, backups: Path, bills: Path) -> str:
         assert made["number"] == 1
         again = told(weir(*create, "--cut", two["cut"], "--incremental", *billed))
         assert again["copied_bytes"] == 0
+        wrong = ("backup", "create", str(backups / "wrong"), "--data", str(gateway.data))
+        assert weir(*wrong, "--cut", "yesterday").code == ExitCode.USAGE
+        assert weir(*wrong, "--cut", f"{1:016x}").code == 0, "it cannot know"
         return (gateway.data / "gateway.id").read_text()
 
 
@@ -109,6 +112,8 @@ def check_faults(backups: Path, every: Sequence[str]) -> None:
         assert "is missing" in weir(*verify).out
         path.write_bytes(whole)
     assert weir("backup", "verify", *every).code == 0
+    wrong = weir("backup", "verify", *every[:-1], str(backups / "wrong"))
+    assert (wrong.code, "of several cuts" in wrong.out) == (ExitCode.UNHEALTHY, True)
     both = weir("backup", "verify", *every, every[-1])
     assert (both.code, "one gateway" in both.out) == (ExitCode.UNHEALTHY, True)
 
