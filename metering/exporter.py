@@ -63,6 +63,9 @@ HOUR_SETTLES_US = 60_000_000
 # Messages asked of the log at once: 256 flushes are at most 10 MB.
 PAGE_MESSAGES = 256
 
+RESTORED_MARK = "restored"
+"""A file of an archive that was put back with its log, until the two were compared."""
+
 _LOCK_NAME = ".exporter.lock"
 _TEMPORARY_SUFFIX = ".writing"
 
@@ -166,6 +169,8 @@ class Archive:
         self.entries: list[ManifestEntry] = []
         self.heads = heads_of(b"")
         """Of the manifest: one more than it has lines."""
+        self.restored = (directory / RESTORED_MARK).exists()
+        """It was put back with its log, and has not been compared with it since."""
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -238,6 +243,28 @@ class Archive:
         temporary.rename(path)
         _sync(self.directory)
         return known or self._append(entry)
+
+    def trim(self, lines: int) -> None:
+        """Keep the first lines only, and their files; it counts as restored no more. All of it is
+        on the disk when this returns; whatever ends on the way leaves what can be trimmed again.
+        """
+        gone = self.entries[lines:]
+        if gone:
+            path = self.directory / MANIFEST_NAME
+            content = b"".join(path.read_bytes().splitlines(keepends=True)[:lines])
+            temporary = path.with_name(path.name + _TEMPORARY_SUFFIX)
+            temporary.write_bytes(content)
+            _sync(temporary)
+            temporary.rename(path)
+            _sync(self.directory)
+            self.entries, self.heads = self.entries[:lines], heads_of(content)
+        named = {entry.name for entry in self.entries}
+        for leftover in self.directory.glob("*.parquet"):
+            if leftover.name not in named:
+                leftover.unlink()
+        (self.directory / RESTORED_MARK).unlink(missing_ok=True)
+        _sync(self.directory)
+        self.restored = False
 
     def _known(self, cut: ExportCut) -> ManifestEntry | None:
         """The manifest's entry of this cut, None if it is the next one of its queue."""

@@ -11,10 +11,16 @@ seen
 Each stops the export, and so the bill, with an ExportError that says what to do. A crash between a
 file and the log's record of it leaves files that the log does not know of: they are held to the
 messages they were made from, read once more.
+
+An archive that was restored with its log was copied after the moment that the log shows, so it may
+have lines of what the log has lost. Files are only added to an archive: what it was at that moment
+are its first lines. Once, before the first export, those are found in the same way and the others
+left out (`trim_restored`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -58,7 +64,37 @@ async def check_lineage(archive: Archive, reader: LogReader, queue: int, kept: H
             await _check_source(archive, reader, entry)
 
 
+async def trim_restored(archive: Archive, reader: LogReader, queue: int, kept: Head | None) -> None:
+    """Leave out of an archive that was restored the lines of which its log knows nothing: behind
+    `kept`, the first one that was not made from what the log holds, and all after it. Nothing
+    happens if it was not restored, or has not the head that the log knows: `check_lineage` says so.
+    """
+    known = kept.lines if kept is not None else 0
+    if not archive.restored or known > len(archive.entries):
+        return
+    if kept is not None and archive.heads[known] != kept:
+        return
+    first, end = await reader.bounds(queue)
+    for entry in archive.entries[known:]:
+        # What the log has given up by age it has had.
+        if entry.from_offset >= first and (
+            entry.to_offset > end or not await _is_source(reader, entry)
+        ):
+            break
+        known += 1
+    await asyncio.to_thread(archive.trim, known)
+
+
 async def _check_source(archive: Archive, reader: LogReader, entry: ManifestEntry) -> None:
+    if not await _is_source(reader, entry):
+        raise ExportError(
+            f"{archive.directory / entry.name} was made from other messages than the log holds now:"
+            f" the log was put back to an earlier state, and has gone on from there; {ANEW}"
+        )
+
+
+async def _is_source(reader: LogReader, entry: ManifestEntry) -> bool:
+    """Whether a file was made from the messages that the log holds at its offsets."""
     source, position = hashlib.sha256(), entry.from_offset
     while position < entry.to_offset:
         page = await reader.read(
@@ -70,8 +106,4 @@ async def _check_source(archive: Archive, reader: LogReader, entry: ManifestEntr
             if message.offset < entry.to_offset:
                 add_source(source, message)
         position = page[-1].offset + 1
-    if source.hexdigest() != entry.source_sha256:
-        raise ExportError(
-            f"{archive.directory / entry.name} was made from other messages than the log holds now:"
-            f" the log was put back to an earlier state, and has gone on from there; {ANEW}"
-        )
+    return source.hexdigest() == entry.source_sha256

@@ -98,14 +98,6 @@ NO_CLUSTER = [
     _elsewhere(each, Code.NOT_FOUND, "this is `weir serve`, which belongs to no cluster")
     for each in ("/cluster", "/cluster/{_:path}")
 ]
-NO_BACKUPS = [
-    _elsewhere(
-        each,
-        Code.NOT_FOUND,
-        "a gateway has no data: `weir cluster cut`, then `weir backup create` at each store",
-    )
-    for each in ("/backups", "/backups/{_:path}")
-]
 ASK_A_GATEWAY = _elsewhere(
     "/{_:path}",
     Code.NOT_FOUND,
@@ -145,7 +137,7 @@ class AdminParts:
     features: LocalFeatures | None = None
     """Of the log, if it belongs to no cluster."""
     pinning: Pinning | None = None
-    """None: it has no store, or one of a cluster."""
+    """None: no backup can be made of it."""
     adapters: Sequence[Adapter] = ()
     """Those that are served."""
     sessions: BrowserSessions | None = None
@@ -250,8 +242,6 @@ def build_app(listener: Listener, parts: AdminParts) -> Guard:
             resources.append(FeatureRoutes(parts.features))
     if parts.pinning is not None:
         resources.append(BackupRoutes(parts.pinning, parts.clock))
-    else:
-        elsewhere = [*elsewhere, *NO_BACKUPS]
     application = _application(parts.health, resources, elsewhere)
     application.state.audit = parts.audit
     return Guard(

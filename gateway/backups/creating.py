@@ -2,7 +2,9 @@
 
 So what reads and sums gigabytes is not the process that serves. The archive of the metering belongs
 to the node's log (`metering.lineage`): its manifest has to be the same before and after the moment,
-else the moment is taken again.
+else the moment is taken again. That of a gateway is copied after the moment of the cut, and has all
+that the log of the cut knows: files are only added. Lines of what came after the cut are left out
+after a restore, by comparison with the log.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from msgspec import UNSET
 import gateway
 from gateway.backups.manifest import Backup, BackupCut, BackupError
 from gateway.backups.repository import Repository, tail_of
+from metering.schema import ManifestError, parse_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +31,15 @@ TRIES = 5
 ARCHIVE = "metering"
 ARCHIVE_MANIFEST = "manifest.jsonl"
 KEYS = "secrets.key"
+BILLS = "bills"
+"""Where the runs of `weir bill` are in a restored directory."""
+
+SUMMARY = "summary.json"
+"""What a run of it writes last."""
+
+PARTIAL = ".partial"
+"""Of the name of a run that has not ended."""
+
 RESTORED = "restored.json"
 """Of a data directory that was restored: its timeline."""
 
@@ -45,11 +57,21 @@ class Pins:
         drop: Callable[[int], object],
     ) -> None:
         """`make`: of the word of the backups' directory, whose last pin goes if there is one.
-        `touch` raises if the pin was dropped.
+        `touch` raises if the pin was dropped. A pin of number 0 is none: that of a gateway.
         """
         self.make = make
-        self.touch = touch
-        self.drop = drop
+        self._touch = touch
+        self._drop = drop
+
+    def touch(self, pin: Pin) -> None:
+        """Say that it is still needed."""
+        if pin["number"]:
+            self._touch(pin["number"])
+
+    def drop(self, pin: Pin) -> None:
+        """Let go of it."""
+        if pin["number"]:
+            self._drop(pin["number"])
 
 
 class Progress:
@@ -62,11 +84,19 @@ class Progress:
 
 
 def create(
-    repository: Repository, pins: Pins, progress: Progress, ident: str, *, incremental: bool
+    repository: Repository,
+    pins: Pins,
+    progress: Progress,
+    ident: str,
+    *,
+    incremental: bool,
+    bills: Path | None = None,
 ) -> Backup:
-    """Make a backup, of an id that no other has; it counts once this returns. Raises BackupError,
-    OSError, and what asking the node raises.
+    """Make a backup, of an id that no other has; it counts once this returns. `bills`: where the
+    runs of `weir bill` are that are to be in it. Raises BackupError, OSError, and what asking the
+    node raises.
     """
+    issued = _bills(bills)
     lock = repository.make()
     try:
         known = repository.backups()
@@ -76,9 +106,11 @@ def create(
         pin, archive = _moment(pins, repository.maker(ident))
         try:
             last = known[-1] if known else None
-            backup = _copied(repository, pins, progress, ident, pin, archive, last)
+            others = [(name, Path(pin["data"]) / name, length) for name, length in archive]
+            others += [(name, path, -1) for name, path in issued]
+            backup = _copied(repository, pins, progress, ident, pin, others, last)
         finally:
-            pins.drop(pin["number"])
+            pins.drop(pin)
         repository.write(backup)
         return backup
     finally:
@@ -91,29 +123,44 @@ def _moment(pins: Pins, maker: str) -> tuple[Pin, list[tuple[str, int]]]:
         pin = pins.make(maker)
         data = Path(pin["data"])
         if not (data / pin["files"][-1]["pinned"]).exists():
-            pins.drop(pin["number"])
+            pins.drop(pin)
             text = f"the node's data directory {data} is not here: make its backup on its machine"
             raise BackupError(text)
-        before = pin["archive_bytes"]
-        names = _archived(data)
-        if _bytes_of(data / ARCHIVE / ARCHIVE_MANIFEST) == before:
-            return pin, names
-        pins.drop(pin["number"])
-        if pin["cut"]:  # there is no other moment; a store of a cluster has no archive anyway
-            raise BackupError("the archive of the metering has changed since the cut: make another")
+        archived = _bytes_of(data / ARCHIVE / ARCHIVE_MANIFEST)
+        if pin["cut"] or archived == pin["archive_bytes"]:
+            return pin, _archived(data, pin["archive_bytes"])
+        pins.drop(pin)
     raise BackupError(f"the archive of the metering changed at each of {TRIES} moments")
 
 
-def _archived(data: Path) -> list[tuple[str, int]]:
-    directory = data / ARCHIVE
-    if not directory.is_dir():
+def _archived(data: Path, manifest_bytes: int) -> list[tuple[str, int]]:
+    """The files that so much of the manifest names, and as much of it as is whole lines."""
+    if not manifest_bytes:
         return []
-    names = sorted(each.name for each in directory.glob("*.parquet"))
-    found = [(f"{ARCHIVE}/{name}", _bytes_of(directory / name)) for name in names]
-    if (directory / ARCHIVE_MANIFEST).exists():
-        name = f"{ARCHIVE}/{ARCHIVE_MANIFEST}"
-        found.append((name, _bytes_of(data / name)))
+    path = data / ARCHIVE / ARCHIVE_MANIFEST
+    content = path.read_bytes()[:manifest_bytes]
+    content = content[: content.rfind(b"\n") + 1]
+    try:
+        entries = parse_manifest(content)
+    except ManifestError as error:
+        raise BackupError(f"{path}: {error}") from None
+    found = [(f"{ARCHIVE}/{each.name}", each.size_bytes) for each in entries]
+    found.append((f"{ARCHIVE}/{ARCHIVE_MANIFEST}", len(content)))
     return found
+
+
+def _bills(directory: Path | None) -> list[tuple[str, Path]]:
+    """Runs of `weir bill` that have ended, and what points to the last of each month."""
+    if directory is None:
+        return []
+    found = sorted(directory.glob("period=*/CURRENT"))
+    for each in sorted(directory.glob(f"period=*/run=*/{SUMMARY}")):
+        if each.parent.suffix == PARTIAL:
+            continue
+        found += sorted(path for path in each.parent.rglob("*") if path.is_file())
+    if not found:
+        raise BackupError(f"{directory} has no run of `weir bill`")
+    return [(f"{BILLS}/{path.relative_to(directory)}", path) for path in found]
 
 
 def _bytes_of(path: Path) -> int:
@@ -129,7 +176,7 @@ def _copied(
     progress: Progress,
     ident: str,
     pin: Pin,
-    archive: list[tuple[str, int]],
+    others: list[tuple[str, Path, int]],
     last: Backup | None,
 ) -> Backup:
     data = Path(pin["data"])
@@ -139,7 +186,7 @@ def _copied(
     files: list[BackupFile] = []
 
     def take(name: str, path: Path, length: int, size: int) -> None:
-        pins.touch(pin["number"])
+        pins.touch(pin)
         if length < 0:
             length = size = path.stat().st_size
         before = known.get(name)
@@ -152,19 +199,19 @@ def _copied(
             files.append(before)
             progress.known += 1
             return
-        made = repository.add(path, name, length, size)
+        made = repository.add(path, name, length, size, lambda: pins.touch(pin))
         files.append(made)
         progress.copied += 1
         progress.copied_bytes += made.length
 
-    for name, length in archive:
-        take(name, data / name, length, length)
+    for name, path, length in others:
+        take(name, path, length, length)
     keys = Path(pin["key_file"])
     if keys.exists():
         take(KEYS, keys, -1, -1)
     for each in pin["files"]:
         take(each["name"], data / each["pinned"], each["length"], each["size"])
-    pins.touch(pin["number"])  # what was copied last was still pinned
+    pins.touch(pin)  # what was copied last was still pinned
     return Backup(
         number=1 if last is None else last.number + 1,
         id=ident,

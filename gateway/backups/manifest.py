@@ -37,7 +37,7 @@ class BackupCut(Struct, frozen=True, kw_only=True):
 
     cut: str
     store: int
-    """Its number."""
+    """Its number; 0: it is a gateway's, which has no store."""
 
 
 class Backup(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Backup(Struct, frozen=True, kw_only=True):
     taken_ms: int
     """Wall clock of the moment that it shows."""
     store: str
-    """Id of the store."""
+    """Id of the store, or name of the gateway."""
     timeline: str
     """Changes with each restore: what a store writes afterwards has the names of what was lost."""
     sequence: int
@@ -65,6 +65,11 @@ class Backup(Struct, frozen=True, kw_only=True):
     sum: str = ""
     cut: BackupCut | UnsetType = UNSET
     """Not there for a node alone."""
+
+    @property
+    def of_gateway(self) -> bool:
+        """Whether there is no store in it, but what a gateway of a cluster has."""
+        return self.cut is not UNSET and not self.cut.store
 
     @property
     def bytes(self) -> int:

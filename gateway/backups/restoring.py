@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from gateway.backups.creating import RESTORED
+from gateway.backups.creating import ARCHIVE, RESTORED
 from gateway.backups.manifest import BackupError
 from gateway.backups.repository import COPIED_BYTES, PRIVATE, sync_directory, write_synced
 from gateway.process.data_lock import LOCK_FILE, DataDirectoryInUse, lock_data_directory
 from kernel.cluster.roster import Restored, read_home, write_home
 from kernel.store.drivers.disk import DirectoryDisk
+from metering.exporter import RESTORED_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,8 @@ def restore(
     together and are restored together; `elsewhere`: of a store of a cluster: where stores are now,
     by number, that are not where they were. Raises BackupError; OSError.
     """
+    if backup.of_gateway and elsewhere:
+        raise BackupError("this is a gateway's: where stores are its settings say")
     data.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     try:
         lock = lock_data_directory(data)
@@ -64,7 +67,10 @@ def restore(
             "taken_ms": backup.taken_ms,
         }
         write_synced(data / RESTORED, json.dumps(about).encode())
-        if backup.cut is not UNSET:
+        if backup.cut is not UNSET and backup.of_gateway:
+            if (data / ARCHIVE).is_dir():
+                write_synced(data / ARCHIVE / RESTORED_MARK, backup.cut.cut.encode())
+        elif backup.cut is not UNSET:
             _join_restored(DirectoryDisk(data), timeline, elsewhere)
         for directory in {(data / each.name).parent for each in backup.files} | {data}:
             sync_directory(directory)

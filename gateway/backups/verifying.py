@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
+from gateway.backups.creating import ARCHIVE, ARCHIVE_MANIFEST
 from gateway.backups.repository import COPIED_BYTES
 from kernel.store.recovery.examination import examine
+from metering.schema import ManifestError, parse_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,9 +42,30 @@ def verify(repository: Repository, backups: Sequence[Backup]) -> list[str]:
     found = list(faults.values())
     if not found and backups:
         last = backups[-1]
+        found = _archive_faults(repository, last)
+        if last.of_gateway:
+            return found
         findings = examine(BackupDisk(repository, last)).findings
-        found = [f"{each.where} of backup {last.number}: {each.what}" for each in findings]
+        found += [f"{each.where} of backup {last.number}: {each.what}" for each in findings]
     return found
+
+
+def _archive_faults(repository: Repository, backup: Backup) -> list[str]:
+    """Whether the archive of the metering is whole: its manifest, and the files that it names."""
+    files = {each.name: each for each in backup.files}
+    manifest = files.get(f"{ARCHIVE}/{ARCHIVE_MANIFEST}")
+    if manifest is None:
+        return []
+    try:
+        entries = parse_manifest(repository.path_of(manifest.sha256).read_bytes())
+    except ManifestError as error:
+        return [f"{manifest.name} of backup {backup.number}: {error}"]
+    named = {f"{ARCHIVE}/{each.name}": each.sha256 for each in entries}
+    return [
+        f"{name} of backup {backup.number} is not what the manifest of the archive names"
+        for name, sha256 in named.items()
+        if name not in files or files[name].sha256 != sha256
+    ]
 
 
 def verify_together(backups: Sequence[Backup]) -> list[str]:
@@ -51,7 +74,7 @@ def verify_together(backups: Sequence[Backup]) -> list[str]:
     faults = [] if len(cuts) == 1 else [f"they are of several cuts: {', '.join(sorted(cuts))}"]
     stores = [each.store for each in backups]
     if len(set(stores)) < len(stores):
-        faults.append("two of them are of one store")
+        faults.append("two of them are of one store, or of one gateway")
     return faults
 
 

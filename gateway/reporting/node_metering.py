@@ -37,7 +37,7 @@ from metering.collector import Collector
 from metering.counters import Meter
 from metering.driver import MeteringDriver, Ports
 from metering.exporter import Archive, ExportError, export_queue
-from metering.lineage import check_lineage
+from metering.lineage import check_lineage, trim_restored
 from metering.store_source import StoreSource, protocol_names
 from metering.topic import MeteringTopic
 from metering.traffic import Traffic
@@ -258,6 +258,7 @@ class NodeMetering:
                 message = f"{self._directory} holds an archive: move it away first"
                 raise KernelError(Code.ALREADY_EXISTS, message)
             kept = None if anew else topic.kept_head()
+            await trim_restored(archive, topic, QUEUE, kept)
             await check_lineage(archive, topic, QUEUE, kept)
             entries = await export_queue(archive, topic, QUEUE, now_us=self._now_us(), final=final)
             if archive.heads[-1] != kept:

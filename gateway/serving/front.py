@@ -207,7 +207,8 @@ class Front:
         """
         node_name = name or os.uname().nodename
         self._audit = AuditTrail(self._client, self._clock, node_name)
-        pinning = Pinning(pins, self._data, self._key_file) if pins is not None else None
+        gateway = name if pins is None else ""
+        pinning = Pinning(pins, self._data, self._key_file, gateway=gateway)
         parts = AdminParts(
             client=self._client,
             principals=self._principals,

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ import pytest
 import gateway.cli
 from gateway.backups.repository import Repository
 from gateway.commands.common.output import ExitCode
+from tests.gateway.cluster import until
 from tests.gateway.serving import Process, serving
 
 if TYPE_CHECKING:
@@ -242,3 +245,44 @@ def test_a_directory_without_a_backup_and_one_beside_a_server_are_told(tmp_path:
     assert (nothing.code, "no backup" in nothing.err) == (ExitCode.NOT_FOUND, True)
     assert weir("backup", "create", str(tmp_path / "b"), "--data", str(tmp_path)).code == 1
     assert os.listdir(tmp_path / "b" / "backups") == [] if (tmp_path / "b").exists() else True
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place))
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        yield place
+    finally:
+        subprocess.run(("umount", str(place)), check=True)
+
+
+def test_a_full_disk_and_a_killed_command_leave_nothing_and_the_next_backup_is_made(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    data, kept = tmp_path / "data", tmp_path / "kept"
+    create = ("backup", "create", "--data", str(data))
+    with serving(data) as node:
+        with node.amqp() as connection:
+            channel = connection.channel()
+            channel.queue_declare("work", durable=True)
+            channel.confirm_delivery()
+            for _ in range(200):
+                channel.basic_publish("", "work", FILLER, DURABLE)
+        full = weir(*create, str(small_disk / "kept"))
+        assert (full.code, "No space left" in full.err) == (1, True), full.err
+        assert Repository(small_disk / "kept").backups() == []
+        pinned = data / "pinned"
+        slow = (sys.executable, "-m", "gateway", *create, str(kept), "--rate", "1")
+        with subprocess.Popen(slow, stderr=subprocess.DEVNULL) as killed:
+            until(lambda: pinned.is_dir() and os.listdir(pinned), "it copies")
+            until((kept / "maker").exists, "the directory is made")
+            killed.kill()
+        again = told(weir(*create, str(kept), "-o", "json"))
+        assert again["number"] == 1
+        until(lambda: not os.listdir(pinned), "nothing stays pinned")
+    assert weir("backup", "verify", str(kept)).code == 0

@@ -147,3 +147,43 @@ def test_who_was_not_restored_with_the_others_is_not_let_in() -> None:
     moved = Facts("id2", "third", 2, "l2")
     roster.records[2] = NodeRecord(2, NodeState.MEMBER, moved)
     assert roster.addresses()[2] == ("third", 2), "the register knows better by now"
+
+
+def test_a_majority_is_restored_and_empty_stores_make_it_a_cluster_of_another_number(
+    tmp_path: Path,
+) -> None:
+    backups, anew = tmp_path / "backups", tmp_path / "anew"
+    with ExitStack() as stack:
+        cluster, gateway = cluster_of_three(tmp_path / "lost", stack)
+        load = Load(gateway)
+        load.until(ENOUGH)
+        load.end()
+        data = [word for each in cluster.stores.values() for word in ("--here", str(each.data))]
+        made = told(weir("backup", "cluster", str(backups), *data, "-o", "json"))
+        assert (len(made["made"]), made["left"]) == (3, [])
+    with ExitStack() as stack:
+        cluster = Cluster(anew, stack, stores=(1, 2, 4, 5))
+        at = [w for n in (1, 2) for w in ("--at", f"{n}@127.0.0.1:{cluster.addresses[n][1]}")]
+        word: list[str] = []
+        for number in (1, 2):
+            restore = ("backup", "restore", str(backups / f"store-{number}"), *at, "-o", "json")
+            facts: Any = told(weir(*restore, "--data", str(anew / str(number)), *word))
+            word = ["--timeline", facts["timeline"]]
+        for number in (1, 2, 4, 5):
+            cluster.start_store(number)
+        gateway = cluster.start_gateway("g").serves()
+        for store in cluster.stores.values():
+            store.serves()
+        replaced = cluster.stores[4].api(
+            "POST", "/cluster/join", {"same_host": True, "replaces": 3}
+        )
+        assert replaced.status == 202, replaced.body
+        until(
+            lambda: (
+                {each["number"]: each["state"] for each in cluster.status()["nodes"]}
+                == {1: "member", 2: "member", 4: "member"}
+            ),
+            lambda: f"4 comes in the place of 3: {cluster.status()}",
+        )
+        cluster.join(5)
+        assert sum(drained(gateway, "work").values()) == load.confirmed

@@ -10,7 +10,6 @@ import pytest
 from kernel.common.errors import Code, KernelError
 from kernel.log.journal import Journal, JournalPrefix
 from kernel.store.recovery.examination import examine
-from kernel.store.space import pin_keeper
 from kernel.store.space.pinning import BEGIN_SECONDS, DIRECTORY, READY_SECONDS, Pin
 from tests.kernel.ledger import Ledger
 from tests.kernel.sweep_run import Run
@@ -94,9 +93,8 @@ def test_what_was_promised_at_the_moment_is_in_the_backup_and_nothing_twice(
 
 @simulated()
 async def test_a_pin_is_dropped_by_its_maker_by_time_and_by_the_next_start(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
-    monkeypatch.setattr(pin_keeper, "PIN_SECONDS", 60)
     pins = world.opened.housekeeper.pins
     first = await pins.pin()
     assert world.disk.names(DIRECTORY)

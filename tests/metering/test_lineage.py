@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from metering.exporter import Archive, ExportError, export_queue
-from metering.lineage import check_lineage
+from metering.exporter import RESTORED_MARK, Archive, ExportError, export_queue
+from metering.lineage import check_lineage, trim_restored
 from metering.schema import HOUR_US, ManifestEntry, ManifestError, parse_manifest
 from metering.schema.manifest import MANIFEST_NAME, Head, forked_epochs, heads_of
 from metering.topic import MeteringTopic
@@ -29,6 +29,7 @@ class Exporter:
 
     def export(self, *, is_kept: bool = True) -> list[ManifestEntry]:
         async def run(archive: Archive) -> list[ManifestEntry]:
+            await trim_restored(archive, self.log, 0, self.kept)
             await check_lineage(archive, self.log, 0, self.kept)
             return await export_queue(archive, self.log, 0, now_us=START_US, final=True)
 
@@ -161,3 +162,53 @@ async def test_the_log_keeps_the_head_of_each_node_s_archive(world: World) -> No
     assert MeteringTopic(world.client, world.clock, "n10").kept_head() is None
     await topic.keep_head(None)
     assert topic.kept_head() is None
+
+
+def put_back(directory: Path, messages: int, known: int) -> Exporter:
+    """An archive of three files, copied after the moment at which its log had so many messages, and
+    knew of so many lines; other messages have come since.
+    """
+    exporter = exported(directory)
+    exporter.kept = heads_of(exporter.manifest.read_bytes())[known] if known else None
+    log = Log()
+    log.messages = exporter.log.messages[:messages]
+    for number in range(messages, 4):
+        log.append(START_US + number * HOUR_US, b=number + 1)
+    exporter.log = log
+    (directory / RESTORED_MARK).write_bytes(b"cut")
+    return exporter
+
+
+@pytest.mark.parametrize(("messages", "known"), [(1, 1), (2, 1), (2, 0), (0, 0), (3, 3)])
+def test_lines_of_what_a_restored_log_has_lost_are_left_out_of_its_archive(
+    tmp_path: Path, messages: int, known: int
+) -> None:
+    exporter = put_back(tmp_path, messages, known)
+    before = exporter.manifest.read_bytes().splitlines(keepends=True)
+    made = exporter.export()
+    after = exporter.manifest.read_bytes().splitlines(keepends=True)
+    assert after[:messages] == before[:messages]
+    assert [each.from_offset for each in made] == list(range(messages, 4))
+    names = {each.name for each in parse_manifest(b"".join(after))}
+    assert {each.name for each in tmp_path.glob("*.parquet")} == names
+    assert not (tmp_path / RESTORED_MARK).exists()
+    (tmp_path / RESTORED_MARK).write_bytes(b"cut")  # it ended before the mark was gone
+    assert exporter.export() == []
+    assert exporter.manifest.read_bytes().splitlines(keepends=True) == after
+
+
+def test_an_archive_that_is_older_than_its_log_or_was_not_restored_with_it_is_left_as_it_is(
+    tmp_path: Path,
+) -> None:
+    exporter = put_back(tmp_path, 3, 3)
+    content = exporter.manifest.read_bytes()
+    exporter.manifest.write_bytes(content[: content.index(b"\n") + 1])
+    with pytest.raises(ExportError, match="has 1 lines, the log knows of 3"):
+        exporter.export()
+    assert (tmp_path / RESTORED_MARK).exists()
+    assert len(list(tmp_path.glob("*.parquet"))) == 3
+    exporter = put_back(tmp_path / "other", 1, 1)
+    (tmp_path / "other" / RESTORED_MARK).unlink()
+    with pytest.raises(ExportError, match="put back to an earlier state"):
+        exporter.export()
+    assert len(list((tmp_path / "other").glob("*.parquet"))) == 3

@@ -3,8 +3,12 @@
     POST   /backups             GET, DELETE /backups/NUMBER
     POST   /cluster/cuts        (`resources.cluster`): all stores of a cluster pin first
 
+A gateway of a cluster pins nothing: what it has is its name, its keys and the archive of the
+metering, to which files are only added.
+
 What is pinned is on this machine's disk, in the data directory (`pinned/`): whoever copies it reads
-it there. A pin that nobody asks for goes after ten minutes; a full disk drops it before.
+it there. A pin that nobody asks for goes after a minute, or ten if it is of a cut; a full disk
+drops it before.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from gateway.admin.http.requests import answer, nothing, path_name, read_body
+from gateway.process.running import GATEWAY_FILE
 from gateway.reporting.node_metering import ARCHIVE_DIRECTORY
 from kernel.common.errors import Code, KernelError
 from metering.schema.manifest import MANIFEST_NAME
@@ -31,13 +36,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pinning:
-    """What a process with a store has of it."""
+    """What a process has of it."""
 
-    pins: PinKeeper
+    pins: PinKeeper | None
+    """None: it has no store, it is a gateway of a cluster."""
     data: Path
     key_file: Path
     store: int = 0
-    """Its number in a cluster; 0: it belongs to none."""
+    """Its number in a cluster; 0: it belongs to none, or is a gateway."""
+    gateway: str = ""
+    """Name of a gateway."""
 
 
 Cut = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
@@ -69,6 +77,7 @@ class PinShown(Struct, frozen=True, kw_only=True):
     """The files of a moment."""
 
     number: int
+    """0: there is nothing to be pinned, and nothing to be let go."""
     data: str
     key_file: str
     store: str
@@ -76,7 +85,7 @@ class PinShown(Struct, frozen=True, kw_only=True):
     level: int
     taken_ms: int
     archive_bytes: int
-    """Of the manifest of the metering's archive before that moment."""
+    """Of the manifest of the metering's archive: before that moment, of a gateway after it."""
     files: list[FilePinned]
     cut: str = ""
     node: int = 0
@@ -95,6 +104,7 @@ class BackupRoutes:
         self._data = pinning.data.resolve()
         self._key_file = pinning.key_file.resolve()
         self._store = pinning.store
+        self._gateway = pinning.gateway
         self._clock = clock
 
     async def pin(self, request: Request) -> Response:
@@ -102,7 +112,9 @@ class BackupRoutes:
         asked = await read_body(request, PinMake)
         manifest = self._data / ARCHIVE_DIRECTORY / MANIFEST_NAME
         archive_bytes = manifest.stat().st_size if manifest.exists() else 0
-        pin = await self._pinned(asked)
+        if self._pins is None:
+            return answer(self._of_gateway(asked, archive_bytes), 201)
+        pin = await self._pinned(self._pins, asked)
         prefix = pin.prefix
         shown = PinShown(
             number=pin.number,
@@ -121,28 +133,53 @@ class BackupRoutes:
         )
         return answer(shown, 201)
 
-    async def _pinned(self, asked: PinMake) -> Pin:
+    def _of_gateway(self, asked: PinMake, archive_bytes: int) -> PinShown:
+        if asked.cut is None:
+            text = (
+                "this is a gateway of a cluster: what it has alone is no backup. Run `weir cluster "
+                "cut` first, then `weir backup create DIR --cut CUT` at each store, and here"
+            )
+            raise KernelError(Code.INVALID_ARGUMENT, text)
+        return PinShown(
+            number=0,
+            data=str(self._data),
+            key_file=str(self._key_file),
+            store=self._gateway,
+            sequence=0,
+            level=0,
+            taken_ms=self._clock.wall_ms(),
+            archive_bytes=archive_bytes,
+            files=[FilePinned(GATEWAY_FILE, GATEWAY_FILE, -1, -1)],
+            cut=asked.cut,
+        )
+
+    async def _pinned(self, pins: PinKeeper, asked: PinMake) -> Pin:
         if asked.cut is not None:
             if not self._store:
                 text = "this is `weir serve`, which belongs to no cluster: leave out the cut"
                 raise KernelError(Code.INVALID_ARGUMENT, text)
-            return await self._pins.keep(int(asked.cut, 16))
+            return await pins.keep(int(asked.cut, 16))
         if self._store:
             text = (
                 f"this is store {self._store} of a cluster: what it has alone is no backup. Run "
                 "`weir cluster cut` first, then `weir backup create DIR --cut CUT` at each store"
             )
             raise KernelError(Code.INVALID_ARGUMENT, text)
-        return await self._pins.pin(asked.maker)
+        return await pins.pin(asked.maker)
 
     async def touch(self, request: Request) -> Response:
         """Say that a pin is still needed; 404 if it was dropped."""
-        return answer(PinHeld(self._pins.touch(_number(request)).number))
+        return answer(PinHeld(self._held(request).touch(_number(request)).number))
 
     async def drop(self, request: Request) -> Response:
         """Let go of what is pinned."""
-        self._pins.drop(_number(request))
+        self._held(request).drop(_number(request))
         return nothing()
+
+    def _held(self, request: Request) -> PinKeeper:
+        if self._pins is None:
+            raise KernelError(Code.NOT_FOUND, f"no pin {_number(request)}: a gateway has none")
+        return self._pins
 
 
 def _number(request: Request) -> int:

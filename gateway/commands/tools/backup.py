@@ -7,10 +7,11 @@ import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.commands.common.api import connect
 from gateway.commands.common.options import FormatOption, ServerOptions, with_groups
 from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put, say
 from kernel.store.drivers.system import SystemClock, SystemRandom
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gateway.backups.manifest import Backup
+    from gateway.commands.common.api import Api
 
 app = typer.Typer(
     help="Backups of a server that runs: make, verify, restore.", no_args_is_help=True
@@ -30,10 +32,17 @@ WORD_MAX = 64
 GIVES_WAY = 19
 """Niceness of who copies: the node on the same machine comes first, and so do its clients."""
 
+GATEWAY = "gateway-"
+"""So the names of gateways begin."""
+
 RATE_MIB = 150
 """At twice as much publishers wait five times as long on one disk (benchmarks/RESULTS.md)."""
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the backups.")]
+BillsOption = Annotated[
+    Path | None,
+    typer.Option("--bills", metavar="DIR", help="Have the runs of `weir bill` in it as well."),
+]
 Number = Annotated[
     int | None, typer.Option("--backup", metavar="NUMBER", help="Which one; the last.", min=1)
 ]
@@ -52,29 +61,116 @@ def create(
     ] = RATE_MIB,
     cut: Annotated[
         str | None,
-        typer.Option("--cut", help="Of a store of a cluster: what `weir cluster cut` has pinned."),
+        typer.Option("--cut", help="Of a cluster: what `weir cluster cut` has said."),
     ] = None,
+    bills: BillsOption = None,
     *,
     server: ServerOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Make a backup of a server that runs, on its machine: all of it as of one moment."""
+    os.nice(GIVES_WAY)
+    facts = _made(server.connect(), directory, rate, cut, incremental=incremental, bills=bills)
+    put(facts, Table(tuple(facts), [tuple(map(str, facts.values()))]), output)
+
+
+@app.command("cluster")
+@with_groups
+def create_of_cluster(
+    directory: Directory,
+    here: Annotated[
+        list[Path],
+        typer.Option(
+            "--here",
+            metavar="DATA",
+            help="Data directory of a store or gateway on this machine. Repeatable.",
+        ),
+    ],
+    without: Annotated[
+        list[int] | None,
+        typer.Option("--without", metavar="NUMBER", help="Leave out a store that is down."),
+    ] = None,
+    rate: Annotated[
+        int, typer.Option("--rate", metavar="MIB", help="MiB a second to copy, at most.", min=1)
+    ] = RATE_MIB,
+    bills: BillsOption = None,
+    *,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Cut all stores of a cluster, make the backups of those on this machine, each in a directory
+    of its own below DIR and incremental if it has some, and say what is to be run elsewhere.
+    """
+    from gateway.backups.repository import Repository
+
+    os.nice(GIVES_WAY)
+    with _told():
+        members = dict(zip(map(_member, here), here, strict=True))
+    if len(members) < len(here):
+        raise CommandError("--here names a store or gateway twice", ExitCode.USAGE)
+    apis = {name: connect(None, data) for name, data in members.items()}
+    cut = next(iter(apis.values())).post("/cluster/cuts", {"without": without or []})
+    made: list[dict[str, Any]] = []
+    for name, api in apis.items():
+        place = directory / name
+        with _told():
+            known = bool(Repository(place).names())
+        issued = bills if name.startswith(GATEWAY) else None
+        facts = _made(api, place, rate, cut["cut"], incremental=known, bills=issued)
+        made.append({"member": name, "directory": str(place), **facts})
+    left = [
+        {
+            "member": f"store-{each['number']}",
+            "host": each["host"],
+            "address": each["address"],
+            "command": f"weir backup create DIR --cut {cut['cut']}",
+        }
+        for each in cut["stores"]
+        if f"store-{each['number']}" not in members
+    ]
+    columns = ("member", "number", "copied_bytes", "milliseconds")
+    rows = [tuple(str(each[column]) for column in columns) for each in made]
+    put({"cut": cut["cut"], "made": made, "left": left}, Table(columns, rows), output)
+    for each in left:
+        say(f"within ten minutes, at {each['member']} ({each['host']}): {each['command']}")
+    if not any(name.startswith(GATEWAY) for name in members):
+        say(f"at the gateway whose archive is billed: weir backup create DIR --cut {cut['cut']}")
+
+
+def _member(data: Path) -> str:
+    """What a directory of a cluster's process is called below that of its backups. Raises
+    CommandError.
+    """
+    from gateway.process.running import GATEWAY_FILE
+    from kernel.cluster.roster import read_home
+    from kernel.store.drivers.disk import DirectoryDisk
+
+    if (data / GATEWAY_FILE).exists():
+        return (data / GATEWAY_FILE).read_text("ascii", "replace").strip()
+    home = read_home(DirectoryDisk(data)) if data.is_dir() else None
+    if home is None:
+        raise CommandError(f"{data} is the data directory of no store or gateway of a cluster")
+    return f"store-{home.number}"
+
+
+def _made(
+    api: Api, directory: Path, rate: int, cut: str | None, *, incremental: bool, bills: Path | None
+) -> dict[str, Any]:
+    """Make a backup; what it has cost. Raises CommandError."""
     from gateway.backups.creating import Pins, Progress
     from gateway.backups.creating import create as make
     from gateway.backups.repository import COPIED_BYTES, Repository
 
-    os.nice(GIVES_WAY)
     waited, pause_s = threading.Event(), COPIED_BYTES / (rate * 2**20)
     repository = Repository(directory, lambda: waited.wait(pause_s))
-    api, progress, began = server.connect(), Progress(), _now()
+    progress, began = Progress(), _now()
     pins = Pins(
         lambda maker: api.post("/backups", {"maker": maker, "cut": cut}),
         lambda number: api.get(f"/backups/{number}"),
         lambda number: api.delete(f"/backups/{number}"),
     )
     with _told():
-        backup = make(repository, pins, progress, _new_word(), incremental=incremental)
-    facts = {
+        backup = make(repository, pins, progress, _new_word(), incremental=incremental, bills=bills)
+    return {
         "number": backup.number,
         "id": backup.id,
         "taken": _time(backup),
@@ -84,7 +180,6 @@ def create(
         "copied_files": progress.copied,
         "milliseconds": _now() - began,
     }
-    put(facts, Table(tuple(facts), [tuple(map(str, facts.values()))]), output)
 
 
 @app.command("ls")
@@ -209,7 +304,9 @@ def restore(
     if of_cluster:
         facts["timeline"] = word
     put(facts, Table(tuple(facts), [tuple(map(str, facts.values()))]), output)
-    if of_cluster:
+    if chosen.of_gateway:
+        say("start it once the stores of the same cut are there: `weir gateway`")
+    elif of_cluster:
         say(f"restore the other stores of the cut with --timeline {word}, then start all of them")
     else:
         say(f"serve it with `weir serve --data {data}`; what came after {_time(chosen)} is lost")

@@ -1,8 +1,8 @@
 """Which pin there is: one at a time, for as long as somebody asks for it.
 
     pin() -> waits for housekeeping, BEGIN_SECONDS at most -> is made -> held -> dropped: by whoever
-    made it, or for the next one of the same maker; once nobody has asked for it for PIN_SECONDS;
-    when the disk is full; at the next start
+    made it, or for the next one of the same maker; once nobody has asked for it for PIN_SECONDS
+    (CUT_SECONDS if it belongs to a cut); when the disk is full; at the next start
 
     prepare(cut) -> the same wait -> housekeeping rests, READY_SECONDS at most -> take(cut): this is
     the moment, which all stores of a cluster have while they hold -> is made -> keep(cut) -> held
@@ -22,6 +22,7 @@ from ...common.ports import Disk
 from ...log.journal import Journal, JournalPrefix
 from .pinning import (
     BEGIN_SECONDS,
+    CUT_SECONDS,
     PIN_SECONDS,
     READY_SECONDS,
     UNUSED_SECONDS,
@@ -77,7 +78,8 @@ class PinKeeper:
         self._pin: Pin | None = None
         self._maker = ""
         """Of what is pinned, or wanted."""
-        self._kept_until = 0.0
+        self._asked_at = 0.0
+        """When somebody asked for what is pinned."""
         self._made = 0
         self._cut: _Cut | None = None
         """Of which the pin is wanted."""
@@ -120,7 +122,7 @@ class PinKeeper:
         in time).
         """
         pin = self._pin
-        if pin is not None and pin.cut and self._asked_before(UNUSED_SECONDS):
+        if pin is not None and pin.cut and self._loop.time() >= self._asked_at + UNUSED_SECONDS:
             self.drop(pin.number)
         self._check_free()
         self._maker = ""
@@ -199,15 +201,11 @@ class PinKeeper:
         if self._wanted is not None or self._pin is not None:
             raise KernelError(Code.IN_USE, "a backup is being made: one at a time")
 
-    def _asked_before(self, seconds: float) -> bool:
-        """Whether nobody has asked for the pin for so long."""
-        return self._loop.time() - (self._kept_until - PIN_SECONDS) >= seconds
-
     def touch(self, number: int) -> Pin:
         """Ask for a pin, so that it stays. Raises KernelError NOT_FOUND: it was dropped."""
         if self._pin is None or self._pin.number != number:
             raise KernelError(Code.NOT_FOUND, f"pin {number} was dropped")
-        self._kept_until = self._loop.time() + PIN_SECONDS
+        self._asked_at = self._loop.time()
         return self._pin
 
     def drop(self, number: int) -> None:
@@ -219,7 +217,10 @@ class PinKeeper:
 
     def look(self, *, full: bool) -> None:
         """Once a second: drop what nobody asks for any more, or what the disk has no room for."""
-        if self._pin is not None and (full or self._loop.time() >= self._kept_until):
+        if self._pin is None:
+            return
+        seconds = CUT_SECONDS if self._pin.cut else PIN_SECONDS
+        if full or self._loop.time() >= self._asked_at + seconds:
             self.drop(self._pin.number)
 
     def next_job(self) -> Pinning | None:
@@ -247,7 +248,7 @@ class PinKeeper:
             ended()
             self._made += 1
             self._pin = Pin(self._made, prefix, job.files, cut.number if cut is not None else 0)
-            self._kept_until = self._loop.time() + PIN_SECONDS
+            self._asked_at = self._loop.time()
             if wanted.done():  # whoever asked has gone
                 self.drop(self._made)
             else:

@@ -21,8 +21,12 @@ from ...log.format.meta import META_NAME
 from ...log.journal import JournalPrefix
 
 DIRECTORY = "pinned"
-PIN_SECONDS = 600.0
-"""A pin that nobody has asked for so long is dropped: whoever made it is gone."""
+PIN_SECONDS = 60.0
+"""A pin that nobody has asked for so long is dropped: whoever made it is gone. Who copies asks at
+each file, and within large ones."""
+
+CUT_SECONDS = 600.0
+"""The same for what a cut of the cluster has pinned, which waits for commands on other machines."""
 
 BEGIN_SECONDS = 2.0
 """A pin that could not begin so long is given up: housekeeping is busy, and what is pinned later is
