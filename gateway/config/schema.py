@@ -202,6 +202,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     election_timeout_ms: Annotated[int, Meta(ge=100, le=60_000)]
     data_groups: Annotated[int, Meta(ge=1, le=DATA_GROUPS_MAX)]
     replicas: Annotated[int, Meta(ge=0, le=REPLICAS_MAX)]
+    copy_bytes_per_second: Annotated[int, Meta(ge=0)]
     gateway_traffic_max: Annotated[int, Meta(ge=0)]
     hot_topic_messages: Annotated[int, Meta(ge=0)]
 

@@ -147,6 +147,9 @@ class StoreNode(ServingNode):
         checks = partial(self._checks, local, links, remote, roster)
         alarms = self._make_alarms(checks)
         local.store.unreadable.losses.watchers.append(alarms.given_up)
+        if local.receiver is not None:
+            rate = self._settings.node.cluster.copy_bytes_per_second
+            local.receiver.pace.bytes_per_second = rate
         await local.start()
         users = UserRecords(_sealed)
         book = TenantBook(

@@ -11,7 +11,9 @@ import pytest
 
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
+from kernel.raft.messages import Snapshot
 from kernel.store.snapshots import transfer
+from kernel.store.snapshots.copy_pace import PAUSE_SECONDS_MAX, CopyPace
 from kernel.store.snapshots.progress import RATE_SECONDS, Progress
 from kernel.store.snapshots.snapshot_file import DIRECTORY
 from kernel.store.snapshots.transfer import (
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from kernel.common.ports import Clock, Disk
     from kernel.log.journal import Journal
+    from kernel.raft.messages import RaftMessage
     from kernel.store.drivers.worker import Runner
 
 APPLIED = 10
@@ -147,3 +150,55 @@ def test_a_rate_is_of_late_and_leaves_out_the_wait_for_its_turn() -> None:
     assert progress.rate == 200, "nothing comes: it falls"
     progress.took_entry(600)
     assert (progress.bytes, progress.entries, progress.rate) == (9_600, 1, 230)
+
+
+def test_a_pace_is_kept_over_pieces_of_any_size_and_no_pause_tries_a_leaders_patience() -> None:
+    now = 100.0
+    pace = CopyPace(lambda: now)
+    assert pace.took(10**9) == 0
+    pace.bytes_per_second = 1_000
+    taken = 0
+    for size in (500, 2_000, 1, 1_499) * 10:
+        now += pace.took(size)
+        taken += size
+    assert now - 100.0 == pytest.approx(taken / 1_000)
+    now += 60  # what was not used is not saved up
+    assert pace.took(1_000) == 1.0
+    assert pace.took(10**6) == PAUSE_SECONDS_MAX < transfer.PATIENCE_MS / 1_000
+
+
+class Unheard:
+    """A sender that has no such snapshot any more."""
+
+    async def ask(self, _node: int, _question: bytes) -> bytes:
+        raise KernelError(Code.NOT_FOUND, "no such snapshot")
+
+
+async def test_a_snapshot_that_follows_at_once_from_another_one_is_not_slowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = SimpleNamespace(
+        keep=lambda _name: None,
+        keep_no_longer=lambda _name: None,
+        unseal=lambda _group: None,
+        known_leader=lambda _group: 1,
+    )
+    receiver = transfer.SnapshotReceiver(
+        cast("Disk", nothing),
+        cast("Runner", nothing),
+        Unheard(),
+        cast("transfer.InstallHost", nothing),
+        cast("transfer.Checkpoints", nothing),
+        lambda _why, _error: pytest.fail("it goes on"),
+    )
+    group = RaftGroup(1)
+    offer = cast("RaftMessage", SimpleNamespace(sender=1, snapshot=Snapshot(5, 1, None, "s")))  # type: ignore[arg-type]  # nobody is a member
+    seen = []
+    for hurry_seconds in (60.0, 60.0, 0.0):
+        monkeypatch.setattr(transfer, "HURRY_SECONDS", hurry_seconds)
+        receiver.offered(group, offer)
+        seen.append(receiver.progress[group].hurries)
+        while receiver.is_receiving(group):
+            await asyncio.sleep(0)
+    assert seen == [False, True, False]
+    assert receiver.failures == 3

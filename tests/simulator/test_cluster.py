@@ -371,6 +371,26 @@ def test_a_transfer_goes_on_where_it_was_after_a_cut_that_is_not_too_long(away_s
         scenario()
 
 
+def test_a_store_takes_in_as_much_a_second_as_it_is_told() -> None:
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        publisher = Publisher(cluster)
+        leader, node = await in_mid_transfer(cluster, publisher)
+        receiver = node.opened.receiver
+        assert receiver is not None
+        receiver.pace.bytes_per_second = SNAPSHOT_BYTES // 10
+        began, had = cluster.loop.time(), receiver.received_bytes
+        await level(cluster)
+        bytes_paced = receiver.received_bytes - had
+        assert cluster.loop.time() - began >= 0.8 * 10 * bytes_paced / SNAPSHOT_BYTES
+        assert (receiver.installed, receiver.failures) == (1, 0)
+        assert await bodies_at(node) == await bodies_at(leader)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        scenario()
+
+
 def test_a_transfer_from_who_is_gone_waits_for_nobody_once_another_leads() -> None:
     @clustered()
     async def scenario(cluster: Cluster) -> None:

@@ -11,7 +11,9 @@ RATE_SECONDS = 5.0
 class Progress:
     """Of one group's snapshot. `clock()`: seconds, which only go on."""
 
-    def __init__(self, sender: int, clock: Callable[[], float]) -> None:
+    def __init__(self, sender: int, clock: Callable[[], float], *, hurries: bool = False) -> None:
+        """`hurries`: it follows from another one, and comes as fast as it can."""
+        self.hurries = hurries
         self.sender = sender
         """The store that it comes from."""
         self.begun = False

@@ -38,6 +38,7 @@ from ...log.install import InstallJob
 from ...log.journal import Journal
 from ...raft.messages import RaftMessage, Snapshot
 from ..drivers.worker import Runner
+from .copy_pace import CopyPace
 from .progress import Progress
 from .snapshot_file import DIRECTORY, SnapshotWriter, name_of, records_of, sync_names
 
@@ -67,6 +68,9 @@ HOLD_SECONDS = 60.0
 waits for its snapshot: what has come is kept, and the transfer goes on where it was. Then the
 leader's next offer is waited for. Longer than a switch or a link takes to come back; no longer,
 because a journal that waits for entries gives no room back meanwhile."""
+
+HURRY_SECONDS = 300.0
+"""A snapshot of a group that is offered so shortly after the one before follows from it."""
 
 WAIT_SECONDS = 0.05
 
@@ -331,6 +335,12 @@ class SnapshotReceiver:
         self._unwanted: set[RaftGroup] = set()
         """Groups whose snapshot is on its way for nothing."""
         self._turn = asyncio.Lock()
+        self.pace = CopyPace(lambda: asyncio.get_running_loop().time())
+        self._ended: dict[RaftGroup, float] = {}
+        """When the last snapshot of a group ended, whatever its end: one that follows soon comes as
+        fast as it can. A leader keeps only so much of what comes after a snapshot, so that a slow
+        copy may be followed by another one, and would be again and again.
+        """
         self.progress: dict[RaftGroup, Progress] = {}
         """Of those that are on their way, or wait for their turn."""
         self.installed = 0
@@ -348,7 +358,9 @@ class SnapshotReceiver:
         """A leader offers a snapshot."""
         if group not in self._tasks and message.snapshot is not None:
             loop = asyncio.get_running_loop()
-            self.progress[group] = Progress(message.sender, loop.time)
+            ended = self._ended.get(group)
+            hurries = ended is not None and loop.time() - ended < HURRY_SECONDS
+            self.progress[group] = Progress(message.sender, loop.time, hurries=hurries)
             work = self._receive(group, message.snapshot, message.sender)
             self._tasks[group] = loop.create_task(work)
 
@@ -405,7 +417,10 @@ class SnapshotReceiver:
                 self._host.journal.give_up_install(job)
             self._host.unseal(group)
             self._checkpoints.keep_no_longer(name)
-            self._unwanted.discard(group)
+            if group in self._unwanted:
+                self._unwanted.discard(group)
+            else:
+                self._ended[group] = asyncio.get_running_loop().time()
             del self._tasks[group], self.progress[group]
 
     async def _until(self, job: InstallJob, condition: Callable[[InstallJob], bool]) -> None:
@@ -433,6 +448,7 @@ class SnapshotReceiver:
             content += part.data
             self.received_bytes += len(part.data)
             self.progress[group].took_file(len(part.data), part.size)
+            await self._pause(group, len(part.data))
             if len(content) >= part.size or not part.data:
                 return list(records_of(bytes(content), name))
 
@@ -454,6 +470,12 @@ class SnapshotReceiver:
                 progress.took_entry(len(body))
             at += len(rows)
             await self._host.flushed()
+            await self._pause(group, sum(len(body) for _, _, body in rows))
+
+    async def _pause(self, group: RaftGroup, size_bytes: int) -> None:
+        """Wait as the pace says."""
+        if not self.progress[group].hurries and (seconds := self.pace.took(size_bytes)):
+            await asyncio.sleep(seconds)
 
     async def _answer(self, group: RaftGroup, sender: int, question: bytes) -> bytes:
         """What the sender says. Raises KernelError once it is given up."""
