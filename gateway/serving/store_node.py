@@ -147,9 +147,6 @@ class StoreNode(ServingNode):
         checks = partial(self._checks, local, links, remote, roster)
         alarms = self._make_alarms(checks)
         local.store.unreadable.losses.watchers.append(alarms.given_up)
-        if local.receiver is not None:
-            rate = self._settings.node.cluster.copy_bytes_per_second
-            local.receiver.pace.bytes_per_second = rate
         await local.start()
         users = UserRecords(_sealed)
         book = TenantBook(
@@ -252,6 +249,8 @@ class StoreNode(ServingNode):
             understands=understands(),
         )
         roster.level = lambda: local.store.feature_level
+        assert local.receiver is not None, "a store with peers takes in what they send"
+        local.receiver.pace.bytes_per_second = cluster.copy_bytes_per_second
         self._local = local
         return local, links
 
