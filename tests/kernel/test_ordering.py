@@ -9,6 +9,7 @@ import pytest
 from kernel.api.client import LeaseChange, LeaseVerb, PurgeTopic, Received, ReceiveSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.broker.delivery.in_order import LOOK_AHEAD, SIFT_MAX
+from kernel.broker.index.runs import DEAD_RUNS_KEPT
 from tests.simulator.peer import Draft
 from tests.simulator.world import WRITER, World, simulated
 
@@ -293,3 +294,28 @@ async def test_what_waits_for_its_key_goes_when_it_is_purged_or_too_old(world: W
     assert world.figures(topic, DEFAULT_GROUP).ready == 0
     await peer.publish(topic, *of_key(b"5", b"6"))
     assert offsets_of(await pull(world, topic)) == [4, 5]
+
+
+@BOTH
+@simulated()
+async def test_several_acks_that_come_late_in_one_turn_leave_nothing_to_those_who_wait(
+    world: World, durable: bool
+) -> None:
+    """Each is applied before any consumer is served: what was ready again is no more."""
+    peer = world.peer()
+    topic = await peer.topic("work", TopicOptions(durable=durable), ORDERED)
+    for _ in range(DEAD_RUNS_KEPT):  # of fewer the index keeps the runs all the same
+        await peer.publish(topic, *of_key(b"m"))
+    held = await pull(world, topic, messages=DEAD_RUNS_KEPT, lease_ms=1_000)
+    assert len(offsets_of(held)) == DEAD_RUNS_KEPT
+    await asyncio.sleep(1.1)
+    world.workers.delay_s[WRITER] = 0.1
+    acks = [LeaseChange(token, LeaseVerb.ACK, 0) for token in held.tokens]
+    settling = [
+        asyncio.ensure_future(world.client.settle_leases(topic, DEFAULT_GROUP, [each], origin))
+        for origin, each in enumerate(acks)
+    ]
+    await asyncio.sleep(0.01)
+    pulls = [asyncio.ensure_future(pull(world, topic, messages=1, wait_ms=500)) for _ in range(3)]
+    assert await asyncio.gather(*settling) == [[None]] * DEAD_RUNS_KEPT
+    assert [offsets_of(await each) for each in pulls] == [[], [], []]

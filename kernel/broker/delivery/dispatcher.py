@@ -311,7 +311,9 @@ class Dispatcher:
         self.pump()
 
     def changed(self, ended: Sequence[tuple[int, int]]) -> None:
-        """A CHANGE was applied: see `machine.Observer.changed`."""
+        """A CHANGE was applied: see `machine.Observer.changed`. The caller pumps, once all that was
+        applied is known here.
+        """
         for offset, until_ms in ended:
             if until_ms > 0:
                 self._time.add(offset, until_ms)
@@ -323,7 +325,6 @@ class Dispatcher:
                 if until_ms == ACKED_LATE and not (order is not None and order.forget(offset)):
                     self.ready.forget(offset)
         self._time.schedule()
-        self.pump()
 
     def purged(self) -> None:
         """A purge was applied."""

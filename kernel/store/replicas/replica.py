@@ -199,6 +199,11 @@ class Replica(Observer):
 
     def dispatch(self) -> None:
         """Hand out what the entries applied in this turn made ready."""
+        # First, and before anything is handed out: an ack that came late has been applied, and its
+        # message, which was ready again, is no more.
+        changed, self._changed = self._changed, []
+        for dispatcher, ended in changed:
+            dispatcher.changed(ended)
         released, self._released = self._released, []
         for dispatcher, offsets in released:
             dispatcher.released(offsets)
@@ -212,9 +217,8 @@ class Replica(Observer):
         for dispatchers in appended.values():
             for dispatcher in dispatchers:
                 dispatcher.appended()
-        changed, self._changed = self._changed, []
-        for dispatcher, ended in changed:
-            dispatcher.changed(ended)
+        for dispatcher, _ended in changed:
+            dispatcher.pump()
         leased, self._leased = self._leased, []
         for done, lease, got in leased:
             done(lease, got)
