@@ -162,6 +162,8 @@ class LocalClient(BaseClient):
         for ident in state.topic_names.everything():
             info = state.topics[ident].info()
             self.topology.put_topic(info)
+            # Of another group, perhaps, than those whose dead letters wait for it.
+            self.dead_letters.topic_appeared(info.tenant, info.name)
             self.leader_tasks.unused_topics.put(info, self.clock.monotonic_ms())
         for (tenant, name), router in state.routers.items():
             self.topology.put_router(tenant, name, router.options, router.routes)
