@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gateway.commands.admin.consume as consuming
 from gateway.commands.common.output import ExitCode
+from tests.gateway.cluster import until
 from tests.gateway.serving import environment
 
 if TYPE_CHECKING:
@@ -194,6 +195,11 @@ def test_dead_letters_are_listed_and_brought_back(node: Process, weir: Weir) -> 
         channel.basic_reject(method.delivery_tag, requeue=False)
     channel.basic_get("m-source")  # once it answers, what came before is done
     connection.close()
+
+    def ready() -> int:
+        return int(node.api("GET", "/topics/m-dead").json["groups"][0]["ready"])
+
+    until(lambda: ready() == 3, "they have come to another Raft group")
     listed = weir("dead-letters", "ls", "m-source", "-o", "json").json["dead_letters"]
     assert listed == [
         {
