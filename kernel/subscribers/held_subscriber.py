@@ -19,6 +19,12 @@ def group_of(number: int, share: str) -> str:
     return f"share/{share}" if share else f"own/{number:x}"
 
 
+def number_of(group: str) -> int | None:
+    """The subscriber whose own a consumer group on reference lists is; None: it is a share's."""
+    kind, _, number = group.partition("/")
+    return int(number, 16) if kind == "own" else None
+
+
 def share_of(group: str) -> str:
     """The share of a consumer group on reference lists; empty: it is a subscriber's own."""
     kind, _, name = group.partition("/")

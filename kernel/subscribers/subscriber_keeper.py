@@ -26,7 +26,7 @@ from ..routing.topology import Topology
 from ..store.leading.needless import needless
 from ..store.node import Store
 from ..store.replicas.replica import Replica
-from .held_subscriber import group_of
+from .held_subscriber import group_of, number_of
 from .subscribing import leaving, slices
 
 WILLS_IN_FLIGHT_MAX = 256
@@ -114,10 +114,12 @@ class Keeper:
     async def repair(self, groups: Collection[RaftGroup]) -> bool:
         """Mend what a crash left half done in groups that are led here: lists that are missing, or
         that nobody may read. Such a list is left at once where every group is led and no client is
-        connected yet; else if it is seen twice, since somebody may be about to have it. Whether
-        there is more to be seen in a while: a subscription may have ended just as its list was
-        mended.
+        connected yet; else if it is seen twice, since somebody may be about to have it. Of who has
+        its home in a group that this store has no replica of nothing is known here: what it reads
+        stays. Whether there is more to be seen in a while: a subscription may have ended just as
+        its list was mended.
         """
+        homes = [each for each in self._store.home_groups if self._store.holds(each)]
         wanted: Wanted = {}
         for replica in self._store.replicas():
             for subscriber in replica.state.subscribers.values():
@@ -128,7 +130,11 @@ class Keeper:
         again = False
         for group in groups:
             state = self._store.replica(group).state
-            unwanted = _unwanted(state, wanted)
+            unwanted = {
+                read
+                for read in _unwanted(state, wanted)
+                if _is_known(read, homes, self._store.home_groups)
+            }
             twice = self._unwanted.get(group, set()) if not self._store.is_alone else unwanted
             for each in sorted(unwanted & twice):
                 await self._propose(group, tree.LeaveIndex(*each))
@@ -333,6 +339,14 @@ def _unwanted(state: GroupState, wanted: Wanted) -> set[Read]:
             if name not in names and not any(each[0] for each in progress.members):
                 found.add((tenant, pattern, name))
     return found
+
+
+def _is_known(read: Read, homes: Collection[RaftGroup], of: Collection[RaftGroup]) -> bool:
+    """Whether all who might want to read a list have their homes in `homes`, `of` all: of a share
+    it may be anybody.
+    """
+    number = number_of(read[2])
+    return len(homes) == len(of) if number is None else RaftGroup(number >> 40) in homes
 
 
 def _member(subscriber: SubscriberState, share: str) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from kernel.api.changes import DeleteTopic, PutRoute, PutRouter
 from kernel.api.client import Client
 from kernel.api.model import Route, RouterOptions, TopicInfo
 from kernel.broker.log_commands import commands
+from kernel.broker.snapshots.tree_snapshot import index_queue
 from kernel.common.ids import RaftGroup
 from kernel.quotas.accounts import Quotas
 from kernel.quotas.limits import Entity, LimitSet, Scope
@@ -34,7 +35,9 @@ from tests.kernel.remote.spread import (
     put_topic,
     spread_cluster,
 )
+from tests.kernel.remote.test_tree_far import Far
 from tests.kernel.three_stores import Node, leader_of, until
+from tests.kernel.tree_client import SubscriberClient
 
 FIRST, SECOND = RaftGroup(1), RaftGroup(2)
 TENANT = Entity(Scope.TENANT, T, "")
@@ -184,3 +187,40 @@ async def test_every_store_knows_what_a_tenant_stores_in_all_groups(cluster: Spr
         room = node.opened.store.topic_room.stored
         await until(lambda room=room: room.figures("tenant", T, "") == (80, 8_000))
     assert {len(each.opened.store.topic_room.stored.elsewhere) for each in nodes} == {1}
+
+
+async def test_no_leader_takes_a_reader_for_unwanted_whose_subscriber_it_has_no_replica_of(
+    cluster: Spread,
+) -> None:
+    """It did: a minute after an election acknowledged messages went to nobody."""
+    nodes, client = cluster
+    gateway = Far(client)
+    names = [f"client-{number}" for number in range(12)]  # some have their home in each group
+    for name in names:
+        subscriber = await SubscriberClient.open(gateway, name, expiry_ms=None)
+        await subscriber.subscribe("a/#")
+        await subscriber.subscribe("a/+", share="crew")
+    readers = {f"own/{number:x}" for node in nodes for number in numbers_in(node)}
+    assert len(readers) == len(names)
+    for _ in range(3):
+        for group in map(RaftGroup, (1, 2, 3)):
+            leader = leader_of(nodes, group)
+            assert leader is not None
+            await leader.opened.client.tree.repair([group])
+    for group in map(RaftGroup, (1, 2, 3)):
+        leader = leader_of(nodes, group)
+        assert leader is not None
+        state = leader.opened.store.replica(group).state
+        kept = {
+            name
+            for ident in state.indexes.values()
+            for name in state.queues[index_queue(ident)].groups
+        }
+        assert kept == {*readers, "share/crew"}
+
+
+def numbers_in(node: Node) -> list[int]:
+    """Of the subscribers whose home it leads."""
+    store = node.opened.store
+    led = [store.replica(group) for group in map(RaftGroup, (1, 2, 3)) if store.serving(group)]
+    return [number for replica in led for number in replica.state.subscribers]
