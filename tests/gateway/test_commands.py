@@ -94,10 +94,12 @@ def test_a_command_imports_what_it_uses_and_nothing_of_the_others() -> None:
 
 LOCAL = {
     *("bill", "cluster init", "config check", "config show", "doctor"),
-    *("backup ls", "backup verify", "backup restore"),
+    *("backup ls", "backup verify", "backup restore", "backup cluster"),
     *(f"context {each}" for each in ("ls", "use", "set", "rm")),
 }
-"""Commands that ask no server, or (`bill`) one if it runs."""
+"""Commands that ask no server, or (`bill`) one if it runs, or (`backup cluster`) those of the data
+directories that it is given.
+"""
 OF_NO_TENANT = {"audit", "backup", "cluster", "console", "events", "health", "node", "tenant"}
 """What belongs to the whole server."""
 
