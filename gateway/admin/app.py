@@ -216,7 +216,7 @@ def build_app(listener: Listener, parts: AdminParts) -> Guard:
         AccessRoutes(parts.identity, tenants),
         _definitions(parts, tenants),
         LimitRoutes(parts.limits, parts.quotas, parts.client, parts.tenants.tenants),
-        MeteringRoutes(parts.metering),
+        MeteringRoutes(parts.metering, tenants),
         SettingRoutes(parts.loaded),
         EventRoutes(),
         HistoryRoutes(parts.history, parts.client, tenants),

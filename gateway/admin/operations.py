@@ -653,7 +653,7 @@ API: Final[Sequence[Operation]] = (
         metering.BillAsked,
         status=(202,),
     ),
-    Operation("GET", "/metering/bill", NODE, metering.MeteringRoutes.show_bill, MonthBillShown),
+    Operation("GET", "/metering/bill", TENANT, metering.MeteringRoutes.show_bill, MonthBillShown),
     # --- Backups ----------------------------------------------------------------------------
     Operation(
         "POST",

@@ -82,7 +82,28 @@ class MonthBillShown(Struct, frozen=True, kw_only=True):
     unpriced: list[str] = []
     """Usage that the price book has no price for."""
     price_book: str = ""
+    """Its name."""
+    is_own_price_book: bool = False
+    """Whether it is the one that comes with Weir, whose prices are made up: none is set."""
     invoices: list[InvoiceShown] = []
+    left_out: int = 0
+    """Invoices beyond INVOICES_MAX, which are in the tables of the run alone. Of one tenant 1: its
+    own may be among them.
+    """
+
+    def of(self, tenant: str) -> MonthBillShown:
+        """What who administers a tenant is told: its own invoice, and no words about others."""
+        missing = ["Some records of this month are missing or disagree: ask who runs this server."]
+        failed = "It could not be worked out: ask who runs this server."
+        own = [each for each in self.invoices if each.tenant == tenant]
+        return msgspec.structs.replace(
+            self,
+            reason=failed if self.reason else "",
+            problems=missing if self.problems else [],
+            unpriced=[],
+            invoices=own,
+            left_out=int(not own and self.left_out > 0),
+        )
 
 
 class MonthBill:
@@ -155,7 +176,7 @@ class MonthBill:
             summary = msgspec.json.decode(said)
         except msgspec.DecodeError:
             return self._failed(complaint.strip() or "the billing jobs said nothing")
-        invoices = await asyncio.to_thread(self._kept, period, summary)
+        invoices, left_out = await asyncio.to_thread(self._kept, period, summary)
         self.shown = MonthBillShown(
             state="done",
             period=period,
@@ -165,7 +186,9 @@ class MonthBill:
             problems=summary["problems"],
             unpriced=summary["unpriced"],
             price_book=summary["price_book"],
+            is_own_price_book=self._price_book is None,
             invoices=invoices,
+            left_out=left_out,
         )
         return None
 
@@ -194,8 +217,8 @@ class MonthBill:
                 await process.wait()
         return said[:OUTPUT_BYTES_MAX], complaint[-REASON_CHARACTERS_MAX:].decode(errors="replace")
 
-    def _kept(self, period: str, summary: dict[str, Any]) -> list[InvoiceShown]:
-        """The invoices of a run. Those before it go."""
+    def _kept(self, period: str, summary: dict[str, Any]) -> tuple[list[InvoiceShown], int]:
+        """The invoices of a run, and how many more there are. Those before it go."""
         for run in self._out.glob("period=*/run=*"):
             if run.name != f"run={summary['run_id']}" or run.parent.name != f"period={period}":
                 shutil.rmtree(run, ignore_errors=True)
@@ -204,4 +227,4 @@ class MonthBill:
             msgspec.json.decode(each.read_bytes(), type=InvoiceShown)
             for each in files[:INVOICES_MAX]
         ]
-        return sorted(invoices, key=lambda each: each.tenant)
+        return sorted(invoices, key=lambda each: each.tenant), len(files) - len(invoices)

@@ -283,6 +283,7 @@ def test_a_tenants_administrator_signs_in_by_a_form_and_sees_that_tenant_only(
             "tenants",
             "routers",
             "topics/theirs",
+            "bill",
         ):
             page.goto(f"{node.admin_url}/#/{path}")
             page.wait_for_selector(".content:not([aria-busy])")

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from gateway.reporting import month_bill
 from gateway.reporting.month_bill import MonthBill, MonthBillShown
 from kernel.common.errors import Code, KernelError
 from kernel.store.drivers.system import SystemClock
 from tests.gateway.serving import serving
+from tests.gateway.test_admin_health import basic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    from tests.gateway.serving import Answer
 
 PERIOD = "2026-11"
 
@@ -66,6 +70,47 @@ async def test_invoices_are_those_that_the_jobs_have_made(tmp_path: Path) -> Non
     assert (shown.problems, shown.price_book) == (["one is missing"], "mine.yaml")
     assert [each.tenant for each in shown.invoices] == ["acme", "default"]
     assert (shown.invoices[0].total, shown.invoices[0].lines[0].amount) == ("1.50", "1.50")
+
+
+async def test_who_administers_a_tenant_is_told_of_that_tenant_only(tmp_path: Path) -> None:
+    shown = await outcome(bill_of(tmp_path, f"RUN = 'b'\n{WRITES}"))
+    assert shown.is_own_price_book
+    theirs = shown.of("acme")
+    assert [each.tenant for each in theirs.invoices] == ["acme"]
+    assert "default" not in str(theirs)
+    assert len(theirs.problems) == 1
+    assert "one is missing" not in theirs.problems[0]
+    assert shown.of("nobody").invoices == []
+    failed = await outcome(bill_of(tmp_path, "import sys; sys.exit('no Java in /opt/secret')"))
+    assert (failed.of("acme").state, failed.of("acme").reason != "") == ("failed", True)
+    assert "secret" not in str(failed.of("acme"))
+
+
+async def test_invoices_beyond_the_most_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(month_bill, "INVOICES_MAX", 1)
+    shown = await outcome(bill_of(tmp_path, f"RUN = 'b'\n{WRITES}"))
+    assert (len(shown.invoices), shown.left_out) == (1, 1)
+    assert shown.of("acme").left_out == 0
+    # Its own may be among those that are not shown: it is not said that it has used nothing.
+    assert (shown.of("default").invoices, shown.of("default").left_out) == ([], 1)
+
+
+def test_a_tenants_administrator_may_look_and_not_begin(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        assert node.api("POST", "/tenants", {"name": "acme"}).status == 201
+        alice = {"name": "alice", "password": "alice's", "policies": ["administrator"]}
+        assert node.api("POST", "/users?tenant=acme", alice).status == 201
+        headers = basic("acme:alice", "alice's")
+
+        def ask(method: str, path: str, body: object = None) -> Answer:
+            return node.http(method, "/api/v1" + path, body, token=None, headers=headers)
+
+        assert ask("GET", "/metering/bill").json["state"] == "none"
+        assert ask("GET", "/metering/bill?tenant=default").status == 403
+        assert ask("POST", "/metering/bill", {"period": PERIOD}).status == 403
+        assert ask("GET", "/metering").status == 403
 
 
 async def test_runs_before_the_last_one_go(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
 from gateway.admin.metrics import series_text, tenant_totals, topic_metrics, topic_selection
-from gateway.admin.metrics.series_text import TextForm
+from gateway.admin.metrics.series_text import (
+    Kind,
+    MetricHead,
+    SeriesPieces,
+    TextForm,
+    write,
+)
 from gateway.admin.metrics.topic_metrics import TopicMetrics
 from gateway.config.schema import Metrics
 from kernel.api.client import DeleteTopic
@@ -222,6 +229,43 @@ async def test_the_event_loop_has_its_turn_during_a_scrape(
         await text_of(metrics_of(world).detailed(TextForm.PLAIN, ["topic"], None, None))
         counting.cancel()
     assert turns >= 64 // topic_metrics.SLICE_TOPICS + 4 * 64 // 16
+
+
+async def test_series_are_held_without_an_object_each_and_let_go_as_they_are_written() -> None:
+    """Else the cycle collector looks at all of them, while publishers wait."""
+    columns = series_text.columns_of(
+        [MetricHead("one", Kind.GAUGE, "1"), MetricHead("two", Kind.GAUGE, "2")]
+    )
+    number = 10 * series_text.SLICE_LINES + 1
+    gc.collect()
+    before = len(gc.get_objects())
+    series = SeriesPieces((f'name="{each}"', (each, each + 0.5)) for each in range(number))
+    assert len(gc.get_objects()) - before < number // 10
+    text = await text_of(write(columns, series, TextForm.PLAIN))
+    assert f'one{{name="{number - 1}"}} {number - 1}\n' in text
+    assert 'two{name="0"} 0.5\n' in text
+    assert text.count("\n") == 2 * number + 4
+    assert all(piece == ([], []) for piece in series.pieces)
+
+
+@simulated()
+async def test_depths_follow_topics_that_fill_empty_and_go(world: World) -> None:
+    metrics = metrics_of(world)
+    await fill(world, (("a", 3), ("b", 4)))
+    a, b = (world.client.topic(DEFAULT_TENANT, name) for name in ("a", "b"))
+    assert a is not None
+    assert b is not None
+    await metrics.look()
+    depths = metrics.depths
+    assert depths == {a.id: (3, 0), b.id: (4, 0)}
+    consumer = world.peer().attach(a, credit=3)
+    await consumer.wait_for(3)
+    await world.client.administer(DeleteTopic(DEFAULT_TENANT, "b"))
+    await metrics.look()
+    assert depths == {a.id: (0, 3)}
+    await world.client.administer(DeleteTopic(DEFAULT_TENANT, "a"))
+    await metrics.look()
+    assert depths == {}
 
 
 def test_a_node_shows_topics_to_whoever_signs_in(node: Process) -> None:

@@ -2,7 +2,8 @@
 loop has its turn. prometheus-client takes 12 µs for each sample; this takes 0.3.
 
 The text of a series' labels is made once for all metrics of its family. A metric's samples stand
-together, as both forms want it.
+together, as both forms want it, so that all values of a family are held until the last metric is
+written: in pieces (`SeriesPieces`), which cost the cycle collector nothing and are freed in turn.
 """
 
 from __future__ import annotations
@@ -85,20 +86,52 @@ def columns_of(heads: Iterable[MetricHead]) -> list[Column]:
     return [Column(each, "_total" if each.kind is Kind.COUNTER else "") for each in heads]
 
 
+class SeriesPieces:
+    """Series of one family, SLICE_LINES in a piece: their labels, and all values one behind the
+    other. A tuple for each of 100,000 series would have the cycle collector look at them while they
+    come (7 ms at a time), and take as long to free.
+    """
+
+    __slots__ = ("_labels", "_values", "pieces")
+
+    def __init__(self, series: Iterable[Series] = ()) -> None:
+        self.pieces: list[tuple[list[str], list[float]]] = []
+        """(labels, values) of each; to be emptied by who writes the last of it."""
+        self._labels: list[str] = []
+        self._values: list[float] = []
+        self.extend(series)
+
+    def extend(self, series: Iterable[Series]) -> None:
+        """More of them (hot: once for each topic)."""
+        for text, values in series:
+            if not len(self._labels) % SLICE_LINES:
+                self._labels, self._values = [], []
+                self.pieces.append((self._labels, self._values))
+            self._labels.append(text)
+            self._values.extend(values)
+
+
 async def write(
-    columns: Sequence[Column], series: Sequence[Series], form: TextForm
+    columns: Sequence[Column], series: SeriesPieces, form: TextForm
 ) -> AsyncIterator[bytes]:
-    """The text of a family: columns of one metric stand side by side in `columns`."""
+    """The text of a family: columns of one metric stand side by side in `columns`. Nothing is left
+    in `series`.
+    """
     before: MetricHead | None = None
+    width, pieces = len(columns), series.pieces
     for number, column in enumerate(columns):
         if column.metric is not before:
             before = column.metric
             yield column.metric.head(form).encode()
         name, more = column.metric.name + column.suffix, column.more
-        for start in range(0, len(series), SLICE_LINES):
-            part = series[start : start + SLICE_LINES]
+        for at, (labels, values) in enumerate(pieces):
+            if number == width - 1:
+                pieces[at] = [], []
             yield "".join(
-                [f"{name}{{{text}{more}}} {values[number]}\n" for text, values in part]
+                [
+                    f"{name}{{{text}{more}}} {value}\n"
+                    for text, value in zip(labels, values[number::width], strict=True)
+                ]
             ).encode()
             await asyncio.sleep(0)
 

@@ -16,7 +16,7 @@ from fnmatch import translate
 from re import compile as compile_pattern
 from typing import TYPE_CHECKING, Final
 
-from gateway.admin.metrics.series_text import Kind, MetricHead, columns_of, write
+from gateway.admin.metrics.series_text import Kind, MetricHead, SeriesPieces, columns_of, write
 from gateway.admin.metrics.size_metrics import (
     SIZE_COLUMNS,
     SIZES_COLUMNS,
@@ -82,7 +82,6 @@ class TopicMetrics:
         self.seen = 0
         """Topics that the last survey went through."""
         self._depths: dict[TopicId, tuple[int, int]] = {}
-        self._before: dict[TopicId, tuple[int, int]] = {}
         self._surveyed_ms = -(10**9)
         self._detailed = 0
         for each in replicas():
@@ -110,30 +109,32 @@ class TopicMetrics:
     async def _survey(self) -> None:
         replicas = self._replicas()
         found, choosing = self._totals.begin(replicas), self._selection.begin()
-        seen = 0
-        depths: dict[TopicId, tuple[int, int]] = {}
+        seen = filled = 0
+        depths = self._depths
         async for part in _slices(replicas):
             seen += len(part)
             for figures in part:
                 if figures.messages:
+                    filled += 1
                     groups = figures.groups.values()
                     ready = max((each.ready for each in groups), default=0)
                     depths[figures.info.id] = ready, sum(each.leased for each in groups)
+                else:
+                    depths.pop(figures.info.id, None)
                 found.add(figures)
                 choosing.add(figures)
+        if len(depths) > filled:
+            await _forget_gone(depths, replicas)
         self.seen = seen
-        before, self._depths = self._depths, depths
         self._surveyed_ms = self._clock.monotonic_ms()
         self._totals.end(found)
         self._chosen = self._selection.end(choosing, self._clock.monotonic_ms())
-        # Whoever sorts by them may still look at those of the survey before.
-        self._before, gone = before, self._before
-        await _let_go(gone)
 
     @property
     def depths(self) -> Mapping[TopicId, tuple[int, int]]:
         """(ready of the group that is furthest behind, leased) as of the last survey, of topics
-        that have any.
+        that have any. They are the same while a survey goes on, which brings them up to date one by
+        one: to make 100,000 anew, and to free those before, takes milliseconds at a time.
         """
         return self._depths
 
@@ -154,18 +155,20 @@ class TopicMetrics:
         forgotten = sum(each.counts.forgotten for each in self._replicas())
         own: list[Series] = [("", (self._selection.left_out, forgotten))]
         chosen, now_ms = self._chosen if names else (), self._clock.wall_ms()
-        async for chunk in write(TENANT_COLUMNS, tenants, form):
+        async for chunk in write(TENANT_COLUMNS, SeriesPieces(tenants), form):
             yield chunk
-        async for chunk in write(_OWN, own, form):
+        async for chunk in write(_OWN, SeriesPieces(own), form):
             yield chunk
         sizes = list(self.sizes())
-        async for chunk in write(SIZES_COLUMNS, sizes_series(sizes), form):
+        async for chunk in write(SIZES_COLUMNS, SeriesPieces(sizes_series(sizes)), form):
             yield chunk
         if names:
-            async for chunk in write(SIZE_COLUMNS, size_series(sizes), form):
+            async for chunk in write(SIZE_COLUMNS, SeriesPieces(size_series(sizes)), form):
                 yield chunk
         for family in FAMILIES.values() if names else ():
-            series = [each for figures in chosen for each in family.series(figures, now_ms)]
+            series = SeriesPieces()
+            for figures in chosen:
+                series.extend(family.series(figures, now_ms))
             async for chunk in write(family.columns, series, form):
                 yield chunk
 
@@ -205,7 +208,7 @@ class TopicMetrics:
         self._detailed += 1
         try:
             now_ms = self._clock.wall_ms()
-            found: list[list[Series]] = [[] for _ in families]
+            found = [SeriesPieces() for _ in families]
             async for part in _slices(self._replicas()):
                 for figures in part:
                     if is_asked(figures):
@@ -221,18 +224,20 @@ class TopicMetrics:
 SURVEYED_AT_ONCE: Final = 10_000
 """Topics that are surveyed whenever somebody wants to know: 0.1 s of a core."""
 
-FREED_TOGETHER = 2_000
-
 SLICE_TOPICS = 8
 """Topics between two looks at the clock."""
 
 
-async def _let_go(depths: dict[TopicId, tuple[int, int]]) -> None:
-    """Free what nobody looks at any more, some in each turn: of 100,000 it takes milliseconds."""
-    while depths:
-        for _ in range(min(len(depths), FREED_TOGETHER)):
-            depths.popitem()
-        await asyncio.sleep(0)
+async def _forget_gone(depths: dict[TopicId, tuple[int, int]], replicas: Sequence[Replica]) -> None:
+    """Topics that were deleted, or are led elsewhere by now."""
+    led = [each.state.topics for each in replicas if each.serving]
+    piece = Slice(SLICE_S)
+    for ident in list(depths):
+        if not any(ident in topics for topics in led):
+            del depths[ident]
+        if piece.is_over:
+            await asyncio.sleep(0)
+            piece.renew()
 
 
 async def _slices(replicas: Sequence[Replica]) -> AsyncIterator[Sequence[TopicFigures]]:

@@ -4,7 +4,7 @@ GET  /metering            flushes made and waiting
 POST /metering/export     flush now, export everything to DATA/metering; what was added
                           ?new_archive=true: the one that was there is lost, or was moved away
 POST /metering/bill       work out what a month has come to so far, by the billing jobs
-GET  /metering/bill       what the last one came to
+GET  /metering/bill       what the last one came to; who administers a tenant is told that tenant's
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.admin.http.callers import tenant_or_all
 from gateway.admin.http.requests import answer, flag, read_body
 from kernel.common.errors import Code, KernelError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from gateway.admin.resources.tenants import KnownTenants
     from gateway.reporting.node_metering import NodeMetering
 
 
@@ -32,8 +34,9 @@ class BillAsked(Struct, frozen=True, forbid_unknown_fields=True):
 class MeteringRoutes:
     """Handlers of the metering; `metering` is None if it is switched off."""
 
-    def __init__(self, metering: NodeMetering | None) -> None:
+    def __init__(self, metering: NodeMetering | None, tenants: KnownTenants) -> None:
         self._metering = metering
+        self._tenants = tenants
 
     async def show(self, request: Request) -> Response:
         """Figures now."""
@@ -53,8 +56,10 @@ class MeteringRoutes:
         return answer(bill.begin(asked.period), 202)
 
     async def show_bill(self, request: Request) -> Response:
-        """What was worked out last, by this process."""
-        return answer(self._found().bill.shown)
+        """What was worked out last, by this process: of all tenants, or of one."""
+        tenant = tenant_or_all(request, self._tenants.of)
+        shown = self._found().bill.shown
+        return answer(shown if tenant is None else shown.of(tenant))
 
     def _found(self) -> NodeMetering:
         if self._metering is None:

@@ -18,7 +18,7 @@ export const PAGES = [
   { path: "may", label: "May X do Y?", group: "Access", key: "m", load: file("may") },
   { path: "tenants", label: "Tenants and limits", group: "Access", key: "l", load: file("tenants") },
   { path: "cluster", label: "Cluster", group: "Server", key: "k", node: true, load: file("cluster") },
-  { path: "bill", label: "Bill so far", group: "Server", key: "b", node: true, load: file("bill") },
+  { path: "bill", label: "Bill so far", group: "Server", key: "b", load: file("bill") },
   { path: "settings", label: "Settings", group: "Server", key: "s", node: true, load: file("settings") },
   { path: "events", label: "Live events", group: "Server", key: "e", node: true, load: file("events") },
 ];
