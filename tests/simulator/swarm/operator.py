@@ -32,6 +32,10 @@ WRITES = 0.02
 """Share of what happens that is a write of records."""
 
 PENDING_MAX = 20
+
+MISTAKES = 0.25
+"""Share of the looks, once a feature is on, at which one is made."""
+
 MISTAKES_MAX = 2
 """Old builds that are started by mistake."""
 
@@ -147,7 +151,7 @@ class Operator:
         """An old build is started although something is on: it ends before it answers anything."""
         run = self._run
         mistaken = "kill" in run.levels.faults and not run.peaceful
-        if not mistaken or self._mistakes >= MISTAKES_MAX or self._chance.random() > 0.1:
+        if not mistaken or self._mistakes >= MISTAKES_MAX or self._chance.random() > MISTAKES:
             return
         machine = self._chance.choice(list(run.machines.values()))
         if machine.runs:
