@@ -82,6 +82,7 @@ TOP_PATHS = tuple(each.path for each in TOP)
 
 APART = {
     "GET /limits": TENANT,
+    "GET /metering/bill": TENANT,
     "POST /tenants": NODE,
     "PATCH /tenants/{tenant}": NODE,
     "DELETE /tenants/{tenant}": NODE,
