@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from math import isnan
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from starlette.requests import Request
 
+from gateway.admin.http.callers import OPERATOR, Caller, set_caller
 from gateway.admin.metrics import store_totals
 from gateway.admin.metrics.history import STEP_MS, History
 from gateway.admin.metrics.store_totals import (
@@ -17,14 +21,21 @@ from gateway.admin.metrics.store_totals import (
     answer_totals,
 )
 from gateway.admin.metrics.tenant_totals import TenantTotals
+from gateway.admin.resources.history import HistoryRoutes
 from kernel.common.errors import KernelError
 from tests.gateway.test_history import Clock, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.types import Scope
+
 Told = dict[int, dict[str, Figures] | bytes | str]
 """By store: what it answers, bytes that are no answer, or why it does not."""
+
+
+TENANTS_OWN = Caller(SimpleNamespace(allows=lambda *_asked: False))  # type: ignore[arg-type]
+"""It administers a tenant, and not the node."""
 
 
 class Stores:
@@ -107,6 +118,23 @@ async def test_the_history_of_a_gateway_has_what_the_stores_lead(stores: Stores)
     assert series["ready"][-2:] == [6, 9]
     assert history.of_tenant("b")[1]["ready"][-1] == 0
     assert history.silent == {}
+
+
+@pytest.mark.parametrize(
+    ("caller", "without"), [(OPERATOR, "store 2: no way to 10.0.0.2"), (TENANTS_OWN, "store 2")]
+)
+async def test_only_who_administers_the_node_is_told_why_a_store_is_missing(
+    stores: Stores, caller: Caller, without: str
+) -> None:
+    history = History(Topics(), None, Clock(), stores.totals)  # type: ignore[arg-type]
+    stores.told = {2: "no way to 10.0.0.2"}
+    await history.take()
+    tenants = SimpleNamespace(of=lambda _request: "acme")
+    routes = HistoryRoutes(history, None, tenants)  # type: ignore[arg-type]
+    scope: Scope = {"type": "http", "query_string": b"tenant=acme", "headers": []}
+    set_caller(scope, caller)
+    told = await routes.show_history(Request(scope))
+    assert json.loads(bytes(told.body))["without"] == [without]
 
 
 class Answers:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gateway.admin.http.callers import tenant_or_all
+from gateway.admin.http.callers import caller_of, tenant_or_all
 from gateway.admin.http.requests import answer
 from gateway.admin.metrics.history import STEP_S
 from gateway.admin.resources.topics import topic_named
@@ -35,7 +35,9 @@ class HistoryShown(Struct, frozen=True):
     """When the last point was, since the epoch."""
     series: dict[str, list[float | None]]
     without: list[str] = []
-    """Stores that the last point of totals is without, and why."""
+    """Stores that the last point of totals is without; why, which may name an address, for who
+    administers the node.
+    """
 
 
 class HistoryRoutes:
@@ -60,6 +62,7 @@ class HistoryRoutes:
             end_ms, series = self._history.of_topic(topic)
         without = []
         if name is None:
-            silent = self._history.silent.items()
-            without = [f"store {number}: {reason}" for number, reason in silent]
+            is_told_why = caller_of(request).administers_node
+            for number, reason in self._history.silent.items():
+                without.append(f"store {number}: {reason}" if is_told_why else f"store {number}")
         return answer(HistoryShown(STEP_S, end_ms, series, without))
