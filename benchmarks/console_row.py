@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import results
 from benchmarks.kernel_load import put
 from benchmarks.scrape_row import Server, publish, scrape_on, served
-from benchmarks.session import ROOT, load_average, machine
+from benchmarks.session import ROOT, circumstances, load_average
 
 ROWS = 100
 PAGE_MS_MAX = 200.0
@@ -66,22 +65,11 @@ def measure(server: Server, seconds: float) -> dict[str, float]:
     return found
 
 
-def section(found: dict[str, float], command: str, before: str) -> str:
-    """The row as a section of the results page."""
-    lines = []
-    for name, figure in found.items():
-        bar = met = ""
-        if name.endswith(", ms"):
-            bar, met = f"≤ {PAGE_MS_MAX:g}", "yes" if figure <= PAGE_MS_MAX else "**no**"
-        elif name.endswith("ratio"):
-            bar, met = f"≤ {P99_RATIO_MAX:g}", "yes" if figure <= P99_RATIO_MAX else "**no**"
-        lines.append(f"| {name} | {figure:,} | {bar} | {met} |\n")
-    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return (
-        f"## Console: pages of {ROWS} of very many topics, and publishing meanwhile\n\n"
-        f"| figure | | bar | met |\n| --- | --- | --- | --- |\n{''.join(lines)}\n"
-        f"`{command}`, {date}; {machine()}; load average before {before}, after {load_average()}\n"
-    )
+def bar_of(name: str) -> float | None:
+    """What a figure must not be above; None: nothing."""
+    if name.endswith(", ms"):
+        return PAGE_MS_MAX
+    return P99_RATIO_MAX if name.endswith("ratio") else None
 
 
 def main() -> None:
@@ -98,7 +86,10 @@ def main() -> None:
     put("console", **found)
     if options.write is not None:
         command = f"python benchmarks/console_row.py --topics {options.topics}"
-        results.write(options.write, "console", section(found, command, before))
+        title = f"Console: pages of {ROWS} of very many topics, and publishing meanwhile"
+        how = circumstances(command, before)
+        text = results.figures_section(title, found, bar_of, how)
+        results.write(options.write, "console", text)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from benchmarks.samples import Sample
@@ -80,6 +81,21 @@ def section(title: str, outcome: Outcome, how: Circumstances) -> str:
         f"`{how.command}`, {how.date}, {how.rounds} rounds; {how.machine}; {how.filesystem}; "
         f"load average before {how.load_before}. {versions}. Settings: {settings}.\n"
     ).replace("\n\n\n", "\n\n")
+
+
+def figures_section(
+    title: str, figures: Mapping[str, float], bar_of: Callable[[str], float | None], how: str
+) -> str:
+    """A section of figures with a name each, some of which must not be above a bar; without its
+    marks. `how`: `session.circumstances`.
+    """
+    lines = []
+    for name, figure in figures.items():
+        bar = bar_of(name)
+        cells = ("", "") if bar is None else (f"≤ {bar:g}", "yes" if figure <= bar else "**no**")
+        lines.append(f"| {name} | {figure:,} | {cells[0]} | {cells[1]} |\n")
+    head = "| figure | | bar | met |\n| --- | --- | --- | --- |\n"
+    return f"## {title}\n\n{head}{''.join(lines)}\n{how}\n"
 
 
 def _one_line(text: str) -> str:

@@ -32,7 +32,7 @@ from benchmarks import results
 from benchmarks.kernel_load import put
 from benchmarks.many_rows import STEP, fill, make, opened
 from benchmarks.peers import free_port
-from benchmarks.session import ROOT, load_average, machine
+from benchmarks.session import ROOT, circumstances, load_average
 from gateway.admin.metrics.topic_families import FAMILIES
 
 LISTENERS = ("amqp", "mqtt", "sqs", "rocketmq")
@@ -161,22 +161,11 @@ def measure(server: Server, seconds: float) -> dict[str, float]:
     return found
 
 
-def section(found: dict[str, float], command: str, before: str) -> str:
-    """The row as a section of the results page."""
-    lines = []
-    for name, figure in found.items():
-        bar = met = ""
-        if name.endswith("_s"):
-            bar, met = f"≤ {SCRAPE_S_MAX:g}", "yes" if figure <= SCRAPE_S_MAX else "**no**"
-        elif "ratio" in name:
-            bar, met = f"≤ {P99_RATIO_MAX:g}", "yes" if figure <= P99_RATIO_MAX else "**no**"
-        lines.append(f"| {name} | {figure:,} | {bar} | {met} |\n")
-    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return (
-        "## Metrics: a scrape of very many topics, and publishing meanwhile\n\n"
-        f"| figure | | bar | met |\n| --- | --- | --- | --- |\n{''.join(lines)}\n"
-        f"`{command}`, {date}; {machine()}; load average before {before}, after {load_average()}\n"
-    )
+def bar_of(name: str) -> float | None:
+    """What a figure must not be above; None: nothing."""
+    if name.endswith("_s"):
+        return SCRAPE_S_MAX
+    return P99_RATIO_MAX if "ratio" in name else None
 
 
 def main() -> None:
@@ -193,7 +182,10 @@ def main() -> None:
     put("scrape", **found)
     if options.write is not None:
         command = f"python benchmarks/scrape_row.py --topics {options.topics}"
-        results.write(options.write, "scrape", section(found, command, before))
+        title = "Metrics: a scrape of very many topics, and publishing meanwhile"
+        how = circumstances(command, before)
+        text = results.figures_section(title, found, bar_of, how)
+        results.write(options.write, "scrape", text)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,3 +143,10 @@ def machine() -> str:
     ]
     model = models[0] if models else "unknown processor"
     return f"{os.cpu_count()} × {model}, Linux {os.uname().release.split('-')[0]}"
+
+
+def circumstances(command: str, before: str) -> str:
+    """How a row was measured, as a line of the results page. `before`: `load_average` then."""
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    loads = f"load average before {before}, after {load_average()}"
+    return f"`{command}`, {date}; {machine()}; {loads}"

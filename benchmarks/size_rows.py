@@ -27,7 +27,7 @@ from benchmarks.kernel_load import put
 from benchmarks.load.procfs import cpu_s
 from benchmarks.many_rows import STEP, make, opened
 from benchmarks.scrape_row import Server
-from benchmarks.session import ROOT, load_average, machine
+from benchmarks.session import ROOT, circumstances, load_average
 from kernel.api.changes import PutRecord
 from kernel.definitions.topic_sizes import Above, TopicSize, encode, key_of
 
@@ -93,12 +93,11 @@ def measure(data: Path, seconds: float) -> tuple[float, float]:
 def section(rows: dict[str, tuple[float, float]], command: str, before: str) -> str:
     """The row as a section of the results page."""
     lines = [f"| {name} | {idle:.2f} | {us:.0f} |\n" for name, (idle, us) in rows.items()]
-    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     return (
         "## Topics with a size, which are looked at every second\n\n"
         "| | % of a core, nothing to do | CPU of a publish, us |\n| --- | --- | --- |\n"
         f"{''.join(lines)}\n"
-        f"`{command}`, {date}; {machine()}; load average before {before}, after {load_average()}\n"
+        f"{circumstances(command, before)}\n"
     )
 
 
