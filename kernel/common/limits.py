@@ -75,6 +75,10 @@ SESSION_CLAIM_MS = 10_000
 waits as long for claims (docs/adr/0009): a gateway dials again within 2 s, and an election takes up
 to 3 s."""
 
+PULL_ANSWER_MS = SESSION_CLAIM_MS + 5_000
+"""A pull is answered so long after its own time at the latest: a new leader is elected within 3 s,
+and waits for claims before it answers."""
+
 TRANSIENT_BYTES_MAX = 256 * 1024 * 1024
 """Bodies of transient topics in this process; a publish above it is refused with BUSY."""
 

@@ -26,6 +26,7 @@ from ...api.client import Received, ReceiveSpec
 from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup
+from ...common.limits import PULL_ANSWER_MS
 from ...common.ports import Clock
 from ...requests.pull import NOTHING, tokens_of
 from ...rpc.channel import Channel, Reply
@@ -39,9 +40,6 @@ from . import pull_wire
 
 PULLS_MAX = 32_768
 """Questions of this process that wait for an answer: some 2 KiB each."""
-
-ANSWER_MS = 10_000
-"""A store that has not answered so long after the pull's time hangs: another one may lead."""
 
 RETRY_MS = 100
 """Questions that found no leader are asked again so often; at once when there is news of one."""
@@ -235,7 +233,7 @@ class FarPulls:
         answered = partial(self._answered, question, channel)
         try:
             parts = pull_wire.encode_pull(head)
-            channel.call(pull_wire.PULL, parts, answered, wait_ms + ANSWER_MS)
+            channel.call(pull_wire.PULL, parts, answered, wait_ms + PULL_ANSWER_MS)
         except KernelError as error:
             self._stall(question, error)
 

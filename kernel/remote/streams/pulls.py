@@ -19,13 +19,10 @@ from ...api.model import QueueRef, Reason
 from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...common.ids import SessionId
+from ...common.limits import PULL_ANSWER_MS
 from ...requests.pull import NOTHING
 from .parts import CreditPool, StreamPart
 from .stream_wire import MESSAGES_MAX
-
-ANSWER_SECONDS = 10.0
-"""A pull that is not answered so long after its time has found no leader: longer than an election
-and a redial."""
 
 
 class StreamPullsHost(Protocol):
@@ -195,7 +192,7 @@ class SessionPulls:
         spec_wait = max(pull.wait_ms() for pull in pulls) / 1_000
         found: _Pull | None = None
         try:
-            async with asyncio.timeout(spec_wait + ANSWER_SECONDS):
+            async with asyncio.timeout(spec_wait + PULL_ANSWER_MS / 1_000):
                 found = await self._answered(pulls)
         except TimeoutError:
             message = "no leader of the queue has answered"

@@ -19,7 +19,7 @@ from kernel.api.model import (
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import QueueId
 from kernel.remote.client import ClusterClient
-from tests.kernel.remote.cluster import gateway_of, running_stores
+from tests.kernel.remote.cluster import gateway_of, lose, meeting_gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, Gateway, body_of, started
 from tests.kernel.remote.test_pulls import leased, made, published
 from tests.kernel.remote.test_streams import Recorder, cut, unacked
@@ -164,6 +164,28 @@ async def test_a_pull_is_asked_again_of_the_next_leader(tmp_path: Path) -> None:
             settle(client, first, Settlement.ACK)
             settle(client, second, Settlement.ACK)
             await until(lambda: not unacked(nodes, topic))
+
+
+async def test_a_pull_waits_as_long_as_a_new_leader_waits_for_a_gateway_that_is_gone(
+    tmp_path: Path,
+) -> None:
+    async with (
+        running_stores(tmp_path, 3, data_groups=1) as nodes,
+        gateway_of(nodes) as client,
+        meeting_gateway_of(nodes) as other,
+    ):
+        topic = await made(nodes)
+        await published(client, topic, 0, b"x", b"y")
+        first = await other.receive(asks(topic, other.open_session("it holds a message")))
+        assert bodies(first) == [b"x"]
+        session = client.open_session("a connection")
+        leader = leader_of(nodes, topic.queues[0].group)
+        assert leader is not None
+        await leader.kill()
+        pull = asyncio.create_task(client.receive(asks(topic, session, 2)))
+        await asyncio.sleep(0.01)
+        await lose(other)
+        assert bodies(await pull) == [b"x", b"y"]
 
 
 async def test_a_full_group_refuses_a_pull_and_a_gone_topic_too(tmp_path: Path) -> None:
