@@ -173,6 +173,7 @@ class LocalClient(BaseClient):
         """Other stores lead groups too; before `start`."""
         self._peer_stores = self.moves.peer_stores = self.leader_tasks.peer_stores = peer_stores
         self.administrator.join(peer_stores)
+        self.tree.join(peer_stores)
         self.send = peer_stores.send
         self.topology.tree.leaders_match = True
 

@@ -7,6 +7,7 @@ whose method it is; what a section says goes by the channels that it has been to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ..rpc.channel import Channel, Reply
@@ -16,8 +17,9 @@ from ..rpc.handshake import Hello
 class Section(Protocol):
     """What a process says about one subject: it hears of connections and of their messages."""
 
-    methods: range
-    """Its methods, in either direction."""
+    @property
+    def methods(self) -> Sequence[int]:
+        """Its methods, in either direction."""
 
     def opened(self, channel: Channel, peer: Hello) -> None:
         """A process of the other kind can be reached."""

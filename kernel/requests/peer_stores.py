@@ -18,6 +18,12 @@ from .request_pipeline import Attempt
 
 Kind = Literal["topic", "router"]
 
+ListReader = tuple[str, str, str]
+"""(tenant, pattern, consumer group): who reads a list of the topic tree."""
+
+WANTED_READERS_MAX = 100
+"""Readers that are asked about at once: of the longest patterns 7 MB, of usual ones some KB."""
+
 
 class TopicUse(NamedTuple):
     """What was stored of a topic in one Raft group, since it has been there."""
@@ -115,6 +121,11 @@ class PeerStores(Protocol):
 
     async def used(self, group: RaftGroup, topics: Collection[TopicId]) -> Used:
         """What a group has stored of topics so far; of what is not there nothing."""
+
+    async def wanted(self, home: RaftGroup, readers: Collection[ListReader]) -> set[ListReader]:
+        """Which of these readers, WANTED_READERS_MAX at most, a subscriber wants who has its home
+        there, as committed when it is asked.
+        """
 
     async def idle_ms(self, group: RaftGroup, topic: TopicId) -> int:
         """How long nobody has used the queues that a topic has in a group."""

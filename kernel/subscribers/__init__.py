@@ -8,5 +8,6 @@ What a client may ask is in `api.tree`; the replicated state is in `broker`.
 - `local_tree`, `local_subscriber`: the topic tree, and a subscriber, with the store in this process
 - `listing`: what is told of the subscribers of a group
 - `subscriber_keeper`: subscribers that nobody is connected to: deadlines and wills
+- `list_readers`: whom they want on the lists of the tree, and who is on one for nobody
 - `tree_owners`: which process a subscriber is connected to
 """

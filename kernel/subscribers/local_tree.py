@@ -35,6 +35,7 @@ from ..broker.group_state.tree_state import (
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..common.limits import RETAINED_MAX
+from ..requests.peer_stores import PeerStores
 from ..requests.proposer import Proposer
 from ..requests.session import LocalSession
 from ..routing.tree_table import check_pattern
@@ -91,6 +92,10 @@ class LocalTree:
     def judge_wills(self, judge: WillJudge) -> None:
         """Have wills that are due published only if their user still may."""
         self._keeper.judge = judge
+
+    def join(self, peer_stores: PeerStores) -> None:
+        """Other stores lead groups too."""
+        self._keeper.peer_stores = peer_stores
 
     def learn(self, replica: Replica) -> None:
         """Take over what a group holds."""

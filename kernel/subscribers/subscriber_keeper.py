@@ -20,13 +20,14 @@ from ..broker.log_commands import tree_commands as tree
 from ..broker.snapshots.tree_snapshot import index_queue
 from ..common.errors import KernelError
 from ..common.ids import RaftGroup
+from ..requests.peer_stores import WANTED_READERS_MAX, ListReader, PeerStores
 from ..requests.proposer import Proposer
 from ..requests.publish import ProducerBatch
 from ..routing.topology import Topology
 from ..store.leading.needless import needless
 from ..store.node import Store
 from ..store.replicas.replica import Replica
-from .held_subscriber import group_of, number_of
+from .list_readers import Readers, homes_of, unwanted_in, wanted_by
 from .subscribing import leaving, slices
 
 WILLS_IN_FLIGHT_MAX = 256
@@ -69,12 +70,6 @@ STOP_SECONDS = 2.0
 """What is left behind by subscribers is left by the next leader, if other stores do not answer for
 so long at an orderly stop."""
 
-Wanted = dict[tuple[str, str], dict[str, list[tuple[tuple[int, int] | None, int]]]]
-"""(tenant, pattern) to the groups on its lists, and (member, epoch) of who has joined each."""
-
-Read = tuple[str, str, str]
-"""(tenant, pattern, group): who reads a list."""
-
 
 class Keeper:
     """Deadlines, wills and leavings of all groups."""
@@ -89,9 +84,11 @@ class Keeper:
         self._due_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending: dict[RaftGroup, set[int]] = {}
-        self._unwanted: dict[RaftGroup, set[Read]] = {}
+        self._unwanted: dict[RaftGroup, set[ListReader]] = {}
         """Of each group led here what nobody was to read when it was looked at last."""
         self._stopped = False
+        self.peer_stores: PeerStores | None = None
+        """The other stores of a cluster."""
         self.judge: WillJudge = lambda _tenant, _user, _client, _name: True
         """Asked of wills that are somebody's, when they are due."""
 
@@ -115,36 +112,54 @@ class Keeper:
         """Mend what a crash left half done in groups that are led here: lists that are missing, or
         that nobody may read. Such a list is left at once where every group is led and no client is
         connected yet; else if it is seen twice, since somebody may be about to have it. Of who has
-        its home in a group that this store has no replica of nothing is known here: what it reads
-        stays. Whether there is more to be seen in a while: a subscription may have ended just as
-        its list was mended.
+        its home in a group that this store has no replica of the leader of that group is asked:
+        without an answer what it reads stays. Whether there is more to be seen in a while: a
+        subscription may have ended just as its list was mended, or begun just as it was left.
         """
-        homes = [each for each in self._store.home_groups if self._store.holds(each)]
-        wanted: Wanted = {}
-        for replica in self._store.replicas():
-            for subscriber in replica.state.subscribers.values():
-                for share, pattern in subscriber.subscriptions:
-                    names = wanted.setdefault((subscriber.tenant, pattern), {})
-                    who = _member(subscriber, share), subscriber.epoch
-                    names.setdefault(group_of(subscriber.number, share), []).append(who)
+        wanted = wanted_by(self._store.replicas())
         again = False
         for group in groups:
             state = self._store.replica(group).state
-            unwanted = {
-                read
-                for read in _unwanted(state, wanted)
-                if _is_known(read, homes, self._store.home_groups)
-            }
+            unwanted = await self._wanted_by_nobody(unwanted_in(state, wanted))
             twice = self._unwanted.get(group, set()) if not self._store.is_alone else unwanted
             for each in sorted(unwanted & twice):
                 await self._propose(group, tree.LeaveIndex(*each))
             mended = await self._join_missing(group, state, wanted)
             # Noted in the end: a look that has to be begun again is none.
             self._unwanted[group] = unwanted - twice
-            again |= mended or bool(self._unwanted[group])
+            again |= mended or bool(unwanted)
         return again
 
-    async def _join_missing(self, group: RaftGroup, state: GroupState, wanted: Wanted) -> bool:
+    async def _wanted_by_nobody(self, readers: set[ListReader]) -> set[ListReader]:
+        """Those of the readers, whom no subscriber wants that is known here, whom nobody else wants
+        either.
+        """
+        homes = self._store.home_groups
+        elsewhere: dict[RaftGroup, list[ListReader]] = {}
+        for reader in readers:
+            for home in homes_of(reader, homes):
+                if not self._store.holds(home):
+                    elsewhere.setdefault(home, []).append(reader)
+        found = set(readers)
+        for home, asked in elsewhere.items():
+            found -= await self._wanted_at(home, sorted(asked))
+        return found
+
+    async def _wanted_at(self, home: RaftGroup, readers: list[ListReader]) -> set[ListReader]:
+        """Whom of the readers a home wants whose leader is another store; all that it does not
+        answer for.
+        """
+        wanted = set(readers)
+        for at in range(0, len(readers), WANTED_READERS_MAX):
+            asked = readers[at : at + WANTED_READERS_MAX]
+            try:
+                if self.peer_stores is not None:
+                    wanted -= set(asked) - await self.peer_stores.wanted(home, asked)
+            except KernelError:
+                continue
+        return wanted
+
+    async def _join_missing(self, group: RaftGroup, state: GroupState, wanted: Readers) -> bool:
         """Join lists that a subscriber should be in; whether there were any."""
         routes = self._host.topology.tree
         joins = [
@@ -326,31 +341,6 @@ class Keeper:
             sending.discard(number)
             return
         replica.propose(tree.WillSent(number), (0, 0, 0), lambda _: sending.discard(number))
-
-
-def _unwanted(state: GroupState, wanted: Wanted) -> set[Read]:
-    """Who reads a list of a group and is not to. Whoever has an owner is looked after by
-    `tree_owners`.
-    """
-    found: set[Read] = set()
-    for (tenant, pattern), ident in state.indexes.items():
-        names = wanted.get((tenant, pattern), {})
-        for name, progress in state.queues[index_queue(ident)].groups.items():
-            if name not in names and not any(each[0] for each in progress.members):
-                found.add((tenant, pattern, name))
-    return found
-
-
-def _is_known(read: Read, homes: Collection[RaftGroup], of: Collection[RaftGroup]) -> bool:
-    """Whether all who might want to read a list have their homes in `homes`, `of` all: of a share
-    it may be anybody.
-    """
-    number = number_of(read[2])
-    return len(homes) == len(of) if number is None else RaftGroup(number >> 40) in homes
-
-
-def _member(subscriber: SubscriberState, share: str) -> tuple[int, int] | None:
-    return (0, subscriber.number) if share else None
 
 
 def _members(replica: Replica) -> Iterator[tuple[tuple[str, str], str, tuple[int, int]]]:

@@ -151,6 +151,10 @@ class Process:
             connection.request(method, path, data, sent | (headers or {}))
             response = connection.getresponse()
             return Answer(response.status, response.read())
+        except http.client.RemoteDisconnected:
+            self.read()
+            state = f"{self.process.poll()}: " + "".join(self.said[-20:])
+            raise AssertionError(f"no answer from a process that ended with {state}") from None
         finally:
             connection.close()
 

@@ -20,6 +20,7 @@ from ...requests.peer_stores import Gone, MoveStep
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
+from ...subscribers.list_readers import wanted_of
 from ..definitions.feed_service import FeedService
 from ..leader_calls import call_numbers as calls
 from ..leader_calls.call_wire import WireError, decode
@@ -32,7 +33,7 @@ TASKS_MAX = 1_024
 class PeerStoresService:
     """Answers what other stores ask of the leaders here (`sections.Section`)."""
 
-    methods = calls.PEER_STORES
+    methods = (*calls.PEER_STORES, *calls.PEER_READERS)
 
     def __init__(
         self, local: LocalStore, feeds: FeedService, *, tasks_max: int = TASKS_MAX
@@ -107,6 +108,9 @@ class PeerStoresService:
             asked = map(TopicId, question.topics)
             found = used_in(self._store.replica(group).state, asked)
             return [(ident, *use) for ident, use in found.items()]
+        if isinstance(question, peer_stores_wire.WantedOf):
+            await self._level(group)
+            return list(wanted_of(self._store.replica(group), question.readers))
         if isinstance(question, peer_stores_wire.Clear):
             return await self._clear(group, question)
         if isinstance(question, peer_stores_wire.Idle):

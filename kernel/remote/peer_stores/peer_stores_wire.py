@@ -7,6 +7,7 @@ MOVE     move some messages of a queue            answer: (moved, left, failure)
 PARTS    what is there of topics of other homes?  answer: a page, by id; an empty one ends them
 STORED   how much do its queues hold?             answer: (tenant, messages, bytes) of each
 USED     what was stored of topics so far?        answer: (topic, bytes, next offset by queue)
+WANTED   whom do its subscribers want on lists?   answer: those of the readers that was asked about
 
 All but MOVE may be asked again: they do no harm twice.
 """
@@ -20,9 +21,11 @@ from msgspec import Meta
 
 from ...common.limits import DATA_GROUPS_MAX, GROUP_NAME_BYTES_MAX
 from ...definitions.topic_sizes import SIZES_MAX
-from ..leader_calls.call_numbers import PEER_STORES, U16, U32, U64, Name
+from ...requests.peer_stores import WANTED_READERS_MAX
+from ..leader_calls.call_numbers import PEER_READERS, PEER_STORES, U16, U32, U64, Name, TreeName
 
-DEFINED, CLEAR, IDLE, MOVE, PARTS, STORED, USED = PEER_STORES[0:7]
+DEFINED, CLEAR, IDLE, MOVE, PARTS, STORED, USED = PEER_STORES
+WANTED = PEER_READERS[0]
 
 PAGE_NAMES = 1_000
 """A page of PARTS ends with the topic that makes it so many names of topics and consumer groups:
@@ -87,7 +90,18 @@ class UsedOf(msgspec.Struct, frozen=True, array_like=True):
     topics: Annotated[list[U64], Meta(max_length=SIZES_MAX)]
 
 
-Question = Defined | Clear | Idle | LeaderMove | Parts | StoredSums | UsedOf
+Reader = tuple[Name, TreeName, TreeName]
+Readers = Annotated[list[Reader], Meta(max_length=WANTED_READERS_MAX)]
+
+
+class WantedOf(msgspec.Struct, frozen=True, array_like=True):
+    """A WANTED asks which readers of lists the subscribers want that have their home in a group."""
+
+    group: U16
+    readers: Readers
+
+
+Question = Defined | Clear | Idle | LeaderMove | Parts | StoredSums | UsedOf | WantedOf
 
 questions: dict[int, msgspec.msgpack.Decoder[Question]] = {
     DEFINED: msgspec.msgpack.Decoder(Defined),
@@ -97,12 +111,14 @@ questions: dict[int, msgspec.msgpack.Decoder[Question]] = {
     PARTS: msgspec.msgpack.Decoder(Parts),
     STORED: msgspec.msgpack.Decoder(StoredSums),
     USED: msgspec.msgpack.Decoder(UsedOf),
+    WANTED: msgspec.msgpack.Decoder(WantedOf),
 }
 cleared = msgspec.msgpack.Decoder(dict[U16, U64])
 number = msgspec.msgpack.Decoder(U64)
 parts = msgspec.msgpack.Decoder(list[tuple[U64, Name, Name, list[str]]])
 stored = msgspec.msgpack.Decoder(list[tuple[Name, U64, U64]])
 used = msgspec.msgpack.Decoder(list[tuple[U64, U64, dict[U32, U64]]])
+wanted = msgspec.msgpack.Decoder(Readers)
 moved = msgspec.msgpack.Decoder(tuple[U32, U64, str | None])
 _encoder = msgspec.msgpack.Encoder()
 

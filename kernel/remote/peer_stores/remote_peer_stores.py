@@ -21,7 +21,7 @@ from ...common.ids import RaftGroup, TopicId
 from ...common.ports import Clock, Random
 from ...in_process.opening import LocalStore
 from ...requests.leader import Identity, Leader
-from ...requests.peer_stores import Gone, Moved, MoveStep, TopicPart, TopicUse, Used
+from ...requests.peer_stores import Gone, ListReader, Moved, MoveStep, TopicPart, TopicUse, Used
 from ...requests.request_pipeline import RequestPipeline
 from ...store.leading.stored_room import Sums
 from ..definitions.administering import Administering
@@ -151,6 +151,12 @@ class RemotePeerStores:
         )
         found = await self._ask(peer_stores_wire.CLEAR, question, peer_stores_wire.cleared)
         return {RaftGroup(each): index for each, index in found.items()}
+
+    async def wanted(self, home: RaftGroup, readers: Collection[ListReader]) -> set[ListReader]:
+        """Which readers of lists the subscribers of a home want."""
+        question = peer_stores_wire.WantedOf(home, list(readers))
+        found = await self._ask(peer_stores_wire.WANTED, question, peer_stores_wire.wanted)
+        return set(found)
 
     async def idle_ms(self, group: RaftGroup, topic: TopicId) -> int:
         """How long nobody has used the queues that a topic has in a group."""

@@ -13,6 +13,7 @@ from kernel.api.changes import DeleteTopic, PutRoute, PutRouter
 from kernel.api.client import Client
 from kernel.api.model import Route, RouterOptions, TopicInfo
 from kernel.broker.log_commands import commands
+from kernel.broker.log_commands import tree_commands as tree
 from kernel.broker.snapshots.tree_snapshot import index_queue
 from kernel.common.ids import RaftGroup
 from kernel.quotas.accounts import Quotas
@@ -217,6 +218,39 @@ async def test_no_leader_takes_a_reader_for_unwanted_whose_subscriber_it_has_no_
             for name in state.queues[index_queue(ident)].groups
         }
         assert kept == {*readers, "share/crew"}
+
+
+async def test_a_reader_that_a_crash_has_left_goes_though_its_home_is_elsewhere(
+    cluster: Spread,
+) -> None:
+    """Nobody took it away where its subscriber's home has no replica: its list grew for ever."""
+    nodes, client = cluster
+    for node in nodes:
+        node.opened.client.leader_tasks.follows(RaftGroup(1))
+    subscriber = await SubscriberClient.open(Far(client), "s", expiry_ms=None)
+    await subscriber.subscribe("a/#")
+    await subscriber.subscribe("a/+", share="crew")
+    left = [tree.JoinIndex(T, "a/+", "share/gone", 0)]
+    left += [tree.JoinIndex(T, "a/+", f"own/{home << 40 | 99:x}", 0) for home in (1, 2, 3)]
+    for join in left:
+        await client.proposer.propose(FIRST, join)
+    leader = leader_of(nodes, FIRST)
+    assert leader is not None
+    state = leader.opened.store.replica(FIRST).state
+
+    def readers() -> set[str]:
+        lists = (state.queues[index_queue(ident)] for ident in state.indexes.values())
+        return {name for each in lists for name in each.groups}
+
+    await until(lambda: {each.group for each in left} <= readers())
+    repair = leader.opened.client.tree.repair
+    assert await repair([FIRST]), "it is looked at again"
+    assert {each.group for each in left} <= readers(), "somebody may be about to want it"
+    assert await repair([FIRST])
+    await until(
+        lambda: readers() == {f"own/{n:x}" for x in nodes for n in numbers_in(x)} | {"share/crew"}
+    )
+    assert not await repair([FIRST])
 
 
 def numbers_in(node: Node) -> list[int]:
