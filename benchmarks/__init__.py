@@ -16,7 +16,7 @@ Rows of the protocols, and what they are held against:
 - `rocketmq_rows`: RocketMQ, beside gRPC itself (`empty_grpc`)
 - `sqs_rows`: SQS, beside the services in `sqs_peers`
 - `peers`: brokers as child processes: Weir, RabbitMQ
-- `gateway_rows`, `cluster_rows`: clusters; `cluster_peers`: how one is started
+- `gateway_rows`, `cluster_rows`, `resize_row`: clusters; `cluster_peers`: how one is started
 
 Rows without a protocol:
 

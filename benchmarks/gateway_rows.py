@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.amqp_rows import WEIR, Row
-from benchmarks.cluster_peers import RabbitmqCluster, WeirApart, WeirCluster
+from benchmarks.cluster_peers import RabbitmqCluster, WeirApart, WeirCluster, WeirFive
 from benchmarks.peers import Weir
 from benchmarks.results import Line, Outcome
 from benchmarks.samples import Sample
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from benchmarks.session import Measure, Session
 
 CLUSTER, APART, QUORUM = WeirCluster.name, WeirApart.name, RabbitmqCluster.name
+FIVE = WeirFive.name
+FIVE_RATIO_MAX = 1.05
+"""Stores that have no replica of a group should cost it nothing."""
 CPU_RATIO_MAX = 4.0
 ADDED_MS_MAX = 1.0
 STEADY_RATE = 1_000
@@ -94,6 +97,26 @@ def three_stores(session: Session) -> Outcome:
     return Outcome(taken.sides, lines, [note])
 
 
+def five_stores(session: Session) -> Outcome:
+    """What it costs that there are stores which have no replica of a group."""
+    taken = _Taken(session, ["--duration", str(session.duration_s)])
+    bar = f"≤ {FIVE_RATIO_MAX:g}× {CLUSTER}"
+    lines = [
+        taken.held("server CPU us/msg", FIVE, CLUSTER, bar, FIVE_RATIO_MAX),
+        *map(
+            taken.line,
+            (
+                "published/s",
+                "consumed/s",
+                "confirm p50 ms",
+                "confirm p99 ms",
+                "busiest generator %",
+            ),
+        ),
+    ]
+    return Outcome(taken.sides, lines)
+
+
 def apart(session: Session) -> Outcome:
     """A steady load: what the way between gateway and store adds."""
     rate = ["--rate", str(STEADY_RATE), "--duration", str(session.duration_s)]
@@ -115,6 +138,12 @@ ROWS = (
         "AMQP: 1 producer, 1 consumer, 1 KB, confirms: 3 stores + 1 gateway",
         three_stores,
         (Weir, WeirCluster, RabbitmqCluster),
+    ),
+    Row(
+        "cluster-five",
+        "AMQP: 1 producer, 1 consumer, 1 KB, confirms: 3 stores of 5 beside 3 of 3",
+        five_stores,
+        (WeirCluster, WeirFive),
     ),
     Row(
         "cluster-apart",

@@ -138,6 +138,13 @@ def test_a_cluster_is_held_against_one_node_in_cpu_and_against_a_cluster_in_rate
     assert (rate.ratio, rate.met) == (Sample((1.75, 1.75, 1.75)), True)
 
 
+@pytest.mark.parametrize(("published", "met"), [(34_000, True), (37_000, False)])
+def test_stores_without_a_replica_cost_a_group_nothing(published: int, met: bool) -> None:
+    sides = {gateway_rows.CLUSTER: 35_000, gateway_rows.FIVE: published}
+    session = ScriptedSession(lambda name, _: report(sides[name]), list(sides))
+    assert line_of(gateway_rows.five_stores(session), "server CPU us/msg").met is met
+
+
 @pytest.mark.parametrize(("added_us", "met"), [(900, True), (1_100, False)])
 def test_what_a_gateway_adds_to_a_latency_has_a_bound(added_us: float, met: bool) -> None:
     p50_us = {gateway_rows.WEIR: 500.0, gateway_rows.APART: 500.0 + added_us}
