@@ -63,12 +63,12 @@ class Stores(Cluster):
         self.rebalance()
 
     def _until_calm(self) -> None:
-        """Each group has its replicas, and none moves."""
+        """Each group for data has its replicas, and none moves."""
         since = time.monotonic()
 
         def calm() -> bool:
             nonlocal since
-            groups = self.status()["groups"]
+            groups = [each for each in self.status()["groups"] if each["group"]]
             voters = [sum(1 for one in each["replicas"] if one["voter"]) for each in groups]
             whole = set(voters) == {self._replicas}
             if not whole or any(each["moving"] or each["short"] for each in groups):
