@@ -25,7 +25,7 @@ class LogFeature:
     """What is different once it is on: in a few words."""
 
 
-REGISTER, STORED, REPLICAS, TENANTS, RESIZE, GROUPS, SPREAD, HASHES = 1, 2, 3, 4, 5, 6, 7, 8
+REGISTER, STORED, REPLICAS, TENANTS, RESIZE, GROUPS, SPREAD, HASHES, GONE = range(1, 10)
 
 FEATURES = (
     LogFeature(
@@ -68,6 +68,11 @@ FEATURES = (
         HASHES,
         "hashes",
         "users sign in by the password hashes that another broker has made of their passwords",
+    ),
+    LogFeature(
+        GONE,
+        "gone",
+        "a topic that was deleted does not come back by what was left of its resize",
     ),
 )
 """All of them, by level. A new one goes to the end; none is ever removed or changes its number."""

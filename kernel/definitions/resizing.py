@@ -153,8 +153,12 @@ class Resizing:
         return await self._define(topic, _change(shrunk, above))
 
     async def _define(self, before: TopicInfo, change: Resize) -> TopicInfo:
-        """Have a definition known wherever the topic has queues, or had; at home last."""
+        """Have a definition known wherever the topic has queues, or had; at home last. What was
+        asked before may have been answered by another leader, after the topic was deleted.
+        """
         home = home_of(before.id)
+        if before.id not in self._state_of(home).topics:
+            raise KernelError(Code.NOT_FOUND, f"topic {before.name} is gone")
         others = {ref.group for ref in (*before.queues, *change.queues)} - {home}
         await asyncio.gather(*(self._propose(each, change) for each in sorted(others)))
         info = await self._decide(home, change)

@@ -19,7 +19,7 @@ from kernel.api.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.broker.log_commands.resize_commands import Plan
+from kernel.broker.log_commands.resize_commands import Plan, Resize
 from kernel.common import ring as rings
 from kernel.common.errors import Code, KernelError
 from kernel.common.feature_levels import LATEST, REPLICAS
@@ -350,3 +350,31 @@ async def test_who_pulls_from_a_queue_that_goes_hears_of_nothing(world: World) -
     with pytest.raises(KernelError) as caught:
         await peer.client.receive(spec)
     assert caught.value.code is Code.NOT_LEADER
+
+
+@understanding
+async def test_what_was_left_of_a_resize_does_not_bring_a_deleted_topic_back(world: World) -> None:
+    """It did: the leader was deposed while it had sealed queues go, the next one deleted the topic,
+    and what was asked for behind that had it again, without its queues.
+    """
+    peer = world.peer()
+    topic = await resize(world, await peer.topic("work"), 2)
+    home = home_of(topic.id)
+    change = Resize(
+        topic.id,
+        topic.version + 1,
+        topic.tenant,
+        topic.name,
+        topic.options,
+        topic.groups,
+        tuple(ref for ref in topic.queues if ref in topic.writable),
+        topic.ring,
+        Offset(0),
+        (),
+    )
+    await world.client.administer(DeleteTopic(DEFAULT_TENANT, "work"))
+    with pytest.raises(KernelError) as caught:
+        await world.client.proposer.propose(home, change)
+    assert caught.value.code is Code.NOT_FOUND
+    assert topic.id not in world.opened.store.replica(home).state.topics
+    assert world.client.topic(DEFAULT_TENANT, "work") is None

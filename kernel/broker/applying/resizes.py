@@ -15,7 +15,16 @@ from collections.abc import Callable
 
 from ...api.model import QueueRef, TopicInfo
 from ...common.errors import Code, KernelError
-from ...common.ids import NUMBER_BITS, QUEUES_PER_TOPIC_MAX, Offset, QueueId, queue_id, topic_of
+from ...common.feature_levels import GONE
+from ...common.ids import (
+    NUMBER_BITS,
+    QUEUES_PER_TOPIC_MAX,
+    Offset,
+    QueueId,
+    home_of,
+    queue_id,
+    topic_of,
+)
 from ...common.ring import in_turn
 from ..group_state.deduplication import Seen
 from ..group_state.progress import GroupProgress
@@ -93,6 +102,9 @@ class Resizes:
         topic = state.topics.get(command.topic)
         if topic is not None and command.version < topic.version:
             return topic.info()
+        is_home = home_of(command.topic) == state.group
+        if topic is None and is_home and state.feature_level >= GONE:
+            return KernelError(Code.NOT_FOUND, f"topic {command.name} is gone")
         refs = {ref.id & NUMBER_BITS: ref for ref in command.queues}
         new = [each for each in command.successors if refs[each.number].group == state.group]
         made = state.resized[command.topic].successors if command.topic in state.resized else {}

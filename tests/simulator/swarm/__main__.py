@@ -22,7 +22,8 @@ WANTED = (
     *("resize answered", "queue sealed", "RETIRE applied by the leader", "hit in a resize"),
     *("ring learnt while something was on its way", "spread answered", "hold"),
     *("transaction during a resize", "purge during a resize", "delete during a resize"),
-    *("move during a resize", "lease kept over a resize", "size: grow"),
+    *("move during a resize", "lease kept over a resize", "size: grow", "size: shrink"),
+    *("half message ended during a resize", "redrive during a resize"),
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 

@@ -5,7 +5,8 @@ it; and what must be true of that:
     all_or_nothing    of a transaction is all there, or nothing
     purged_is_gone    of what was there before a purge nothing is to be had, and all that came after
     deleted_is_gone   nothing is left of a topic, and the next one of its name has what it was sent
-    moved_once        what is moved to the topic is there, or where it was, once
+    moved_once        what is moved to the topic, or redriven to it, is there, or where it was, once
+    half_is_decided   what was committed is there, once; what was rolled back is not
     stuck_lease_blocks_its_key   and nothing else
     sized_between     a topic with a size has as many queues as that allows
 
@@ -37,7 +38,7 @@ from kernel.api.changes import (
 )
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.message import Ext, Message
-from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
+from kernel.api.model import DEFAULT_GROUP, DeadLetter, GroupOptions, TopicInfo, TopicOptions
 from kernel.broker.group_state.resized import ResizedTopic
 from kernel.broker.group_state.state import GroupState
 from kernel.common.errors import Code, KernelError
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 SHARE = 0.9
 """Of the runs of more than one node."""
 
-AT_ONCE = (3, 4, 5)
+AT_ONCE = (4, 5, 6)
 """Topics of a run."""
 
 MESSAGES = 6
@@ -69,8 +70,9 @@ WAIT_S = 6.0
 TRIES_MAX = 12
 HOURS_12_MS = 12 * 3_600_000
 LOAD_S = 14.0
-CALM_S = 18.0
-"""Then as long nothing: it is looked at what is calm every ten seconds."""
+CALM_S = 60.0
+"""Then nothing until it shrinks, at most so long: a new leader begins to look anew, and whether it
+is calm is looked at every ten seconds."""
 
 QUEUE = Size(4, 1e9)
 """What one queue is meant for: so little that a few messages a second are much."""
@@ -78,6 +80,12 @@ QUEUE = Size(4, 1e9)
 CALM_MS = 4_000
 SIZE_MAX = 12.0
 """Of messages a second: three queues."""
+
+BETWEEN_TWO = frozenset({"move", "redrive"})
+"""What happens between the topic and another one."""
+
+RULES = {"move": "moved_once", "redrive": "moved_once", "half": "half_is_decided"}
+GONE_RULES = {"delete": "deleted_is_gone", "purge": "purged_is_gone", "half": "half_is_decided"}
 
 REFUSED = frozenset({Code.BUSY, Code.NO_SPACE, Code.NOT_FOUND, Code.NOT_ALLOWED})
 """What is answered so was not done."""
@@ -116,10 +124,13 @@ class BesideResizes:
             "move": self._move,
             "lease": self._keep,
             "size": self._size,
+            "half": self._half,
+            "redrive": self._redrive,
         }
         happens = run.levels.nodes > 1 and chance.random() < SHARE
         kinds = chance.sample(list(self._acts), chance.choice(AT_ONCE)) if happens else []
         self.stories = [Story(each, f"aside-{number}") for number, each in enumerate(kinds)]
+        self.half_topics = {each.name for each in self.stories if each.kind == "half"}
         self._waiting = list(self.stories)
         self._count = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -139,6 +150,9 @@ class BesideResizes:
     async def _tell(self, story: Story) -> None:
         try:
             options = GroupOptions(ordered=story.kind in {"lease", "size"})
+            if story.kind == "redrive":
+                letters = DeadLetter(None, self._source_of(story))
+                options = GroupOptions(attempts_max=1, dead_letter=letters)
             made = await self._ask(PutTopic("default", story.name, TopicOptions(), _of(options)))
             if made is not None:
                 await self._acts[story.kind](story)
@@ -270,7 +284,89 @@ class BesideResizes:
         while self._run.loop.time() < ends:
             await self._publish(story, 3)
             await asyncio.sleep(0.2)
-        await asyncio.sleep(CALM_S)
+        ends = self._run.loop.time() + CALM_S
+        most = now = len(topic.writable)
+        while now >= most and self._run.loop.time() < ends:
+            await asyncio.sleep(1.0)
+            changed = self._topic(story.name)
+            now = len(changed.writable) if changed is not None else now
+            most = max(most, now)
+
+    async def _half(self, story: Story) -> None:
+        """Half messages wait while the topic gets other queues, and are decided on at any time."""
+        tokens = [await self._prepare(story) for _ in range(MESSAGES)]
+        resizing = self._resize(story)
+        for token, body in filter(None, tokens):
+            await asyncio.sleep(self._chance.uniform(0, 0.02))
+            self._during("half message ended", resizing)
+            await self._end_half(story, token, body, commit=self._chance.random() < 0.6)
+        late = await self._prepare(story)
+        await resizing
+        if late is not None:
+            await self._end_half(story, *late, commit=True)
+
+    async def _prepare(self, story: Story) -> tuple[bytes, bytes] | None:
+        """(token, body) of a half message; None: there is none, or nobody knows of it."""
+        machine, topic = self._at_leader(story.name), self._topic(story.name)
+        if machine is None or topic is None:
+            return None
+        client, body = machine.opened.client, self._body()
+        draft = Draft(body, key=b"k%d" % self._chance.randrange(KEYS))
+        peer = Peer(client, self._run.clock, story.name)
+        parts = draft.parts(client.batch(peer.session, peer).uid(), 0)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                return await client.halves.prepare(topic, "producers", parts), body
+        except KernelError as error:
+            self._run.count(f"half message refused: {error.code.name}")
+        except TimeoutError:
+            pass
+        story.gone.add(body)  # nobody commits it
+        return None
+
+    async def _end_half(self, story: Story, token: bytes, body: bytes, *, commit: bool) -> None:
+        """Decide on it, once: a try of which nothing is heard may have been carried out."""
+        machine, topic = self._at_leader(story.name), self._topic(story.name)
+        if machine is None or topic is None:
+            story.unknown.add(body)
+            return
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await machine.opened.client.halves.end(topic, token, commit=commit)
+        except (KernelError, TimeoutError):
+            story.unknown.add(body)
+            return
+        (story.stored if commit else story.gone).add(body)
+
+    async def _redrive(self, story: Story) -> None:
+        """Dead letters go back to the topic that they are of, while it gets other queues."""
+        letters = self._source_of(story)
+        made = await self._ask(PutTopic("default", letters, TopicOptions(), _of(GroupOptions())))
+        if made is None:
+            return
+        await self._publish(story)
+        await self._reject(story)
+        resizing = self._resize(story)
+        await asyncio.sleep(self._chance.uniform(0, 0.02))
+        self._during("redrive", resizing)
+        await self._ask(StartMove("default", letters, DEFAULT_GROUP))
+        await resizing
+
+    async def _reject(self, story: Story) -> None:
+        """Have some of its messages be dead letters."""
+        machine, topic = self._at_leader(story.name), self._topic(story.name)
+        if machine is None or topic is None:
+            return
+        client = machine.opened.client
+        spec = ReceiveSpec(topic, DEFAULT_GROUP, MESSAGES, 1_000, lease_ms=60_000)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                tokens = (await client.receive(spec)).tokens
+                changes = [LeaseChange(each, LeaseVerb.DEAD_LETTER) for each in tokens]
+                await client.settle_leases(topic, DEFAULT_GROUP, changes)
+        except (KernelError, TimeoutError):
+            return
+        self._run.count("dead letters beside a resize")
 
     def _source_of(self, story: Story) -> str:
         """A topic in the same group: stores here know of topics in groups that they hold."""
@@ -389,9 +485,9 @@ class BesideResizes:
 
     async def _check(self, story: Story) -> None:
         found = await self._found(story.name)
-        if story.kind == "move":
+        if story.kind in BETWEEN_TWO:
             found += await self._found(self._source_of(story))
-        rule = "moved_once" if story.kind == "move" else "in_one_queue"
+        rule = RULES.get(story.kind, "in_one_queue")
         for body in story.stored:
             if found[body] != 1:
                 self._broken(rule, f"{body.decode()} is {found[body]} times in {story.name}")
@@ -399,8 +495,7 @@ class BesideResizes:
             if times > 1:
                 self._broken(rule, f"{body.decode()} is {times} times in {story.name}")
             if body in story.gone:
-                what = "deleted_is_gone" if story.kind == "delete" else "purged_is_gone"
-                self._broken(what, f"{body.decode()} is in {story.name}")
+                self._broken(GONE_RULES[story.kind], f"{body.decode()} is in {story.name}")
         for is_done, bodies in story.together:
             there = sum(found[body] for body in bodies)
             wanted = {True: (len(bodies),), False: (0,), None: (0, len(bodies))}[is_done]

@@ -327,12 +327,18 @@ class QueueRules:
     # --- Queues that are sealed -------------------------------------------------------------
 
     def sealed_takes_nothing(self, state: GroupState) -> None:
-        """A sealed queue ends where it was sealed: nobody here has half messages."""
+        """A sealed queue ends where it was sealed, with its half messages: before that if some were
+        rolled back.
+        """
         for queue in state.sealed:
             end = state.resized[topic_of(queue)].sealed[queue & NUMBER_BITS]
-            tail = state.queues[queue].index.tail
-            if tail > end or (tail != end and (int(queue), end) not in self._sealed):
-                what = f"queue {queue:x}, which was sealed at {end}, ends at {tail}"
+            tail, halves = state.queues[queue].index.tail, state.halves.waiting_in(queue)
+            has_halves = state.topics[topic_of(queue)].name in self._run.beside.half_topics
+            is_whole = tail + halves == end or has_halves or (int(queue), end) in self._sealed
+            if tail + halves > end or not is_whole:
+                what = (
+                    f"queue {queue:x}, sealed at {end}, ends at {tail} with {halves} half messages"
+                )
                 self._broken("sealed_takes_nothing", what)
             if (int(queue), end) not in self._sealed:
                 self._sealed.add((int(queue), end))
