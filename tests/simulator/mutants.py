@@ -47,7 +47,7 @@ from kernel.store.raft_groups.leaving import LeaveGroup
 from kernel.store.raft_groups.member import Member
 from kernel.store.recovery import damage
 from kernel.store.recovery.unreadable import Unreadable
-from kernel.store.replicas import gates
+from kernel.store.replicas import unsettled_keys
 from kernel.store.replicas.replica import Replica
 from kernel.store.snapshots import transfer
 from tests.simulator.swarm.run import Run
@@ -375,7 +375,7 @@ def _wiped_store_makes_its_group_again() -> list[tuple[Any, str, Any]]:
 
 
 def _stuck_lease_holds_the_queue() -> list[tuple[Any, str, Any]]:
-    return [(gates, "GATE_MESSAGES_MAX", 0)]
+    return [(unsettled_keys, "GATE_MESSAGES_MAX", 0)]
 
 
 def _transaction_goes_on_though_sealed() -> list[tuple[Any, str, Any]]:

@@ -39,6 +39,7 @@ MESH = range(112, 128)
 CLUSTER = range(128, 144)
 QUESTIONS = range(144, 148)
 STORE_QUESTIONS = range(148, 150)
+UNSETTLED_KEYS = range(150, 152)
 
 U8 = Annotated[int, Meta(ge=0, le=0xFF)]
 U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
