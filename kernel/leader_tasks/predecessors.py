@@ -147,7 +147,10 @@ class Predecessors:
                 answer = await self._ask_keys(wait.predecessor.group, question)
                 if answer.keys is None or not self._is_open(wait, gate):
                     return
+                is_again = gate.is_told and answer.is_all
                 self._store.replica(wait.here).gates.told(gate, answer)
+                if is_again:
+                    return  # two may take themselves for the leader, each with a list of its own
         except KernelError as error:
             if error.code is Code.NOT_FOUND:
                 gate.end = None
