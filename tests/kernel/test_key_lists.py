@@ -228,9 +228,20 @@ async def spread_while_held(world: World) -> tuple[Peer, Reader]:
 async def test_each_key_goes_on_as_soon_as_its_message_is_settled_elsewhere(world: World) -> None:
     _, reader = await spread_while_held(world)
     assert await reader.take() == []
+    held = held_back(world)
+    assert held >= (0, len(LETTERS))
     for letter in LETTERS:
         await reader.settle(f"{letter}1")
         assert await reader.take() == [f"{letter}2"]
+        assert held_back(world) < held
+        held = held_back(world)
+    assert held == (0, 0)
+
+
+def held_back(world: World) -> tuple[int, int]:
+    """(successors that wait as a whole, keys that are held back)."""
+    figures = world.opened.store.statistics()
+    return figures.successors_waiting, figures.keys_held_back
 
 
 @pytest.mark.parametrize(
@@ -247,13 +258,14 @@ def test_who_is_told_nothing_waits_as_a_whole_and_loses_nothing(
         between.refusal = KernelError(code, "no")
         _, reader = await spread_while_held(world)
         await reader.settle(*(f"{each}1" for each in LETTERS[1:]))
-        held_back = 7 - len(await reader.take())
-        assert held_back
+        late = 7 - len(await reader.take())
+        assert late
+        assert held_back(world)[0]
         await asyncio.sleep(5)
         assert await reader.take() == []
         await reader.settle("a1")
         await asyncio.sleep(3)
-        assert len(await reader.take()) == held_back + 1
+        assert len(await reader.take()) == late + 1
         assert between.asked
 
     scenario()

@@ -102,6 +102,15 @@ class Gates:
         """Whether anybody waits (hot)."""
         return bool(self._gates)
 
+    @property
+    def held_back(self) -> tuple[int, int]:
+        """(successors that wait as a whole, keys that others hold back), of each consumer group."""
+        whole = keys = 0
+        for gates in self._gates.values():
+            whole += bool(gates[0].dispatcher.is_gated)
+            keys += sum(len(each.tokens) for each in gates)
+        return whole, keys
+
     # --- What has happened ------------------------------------------------------------------
 
     def begun(self, dispatcher: Dispatcher) -> None:
