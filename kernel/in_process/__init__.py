@@ -6,4 +6,5 @@
 - `elsewhere`: the port to what lives in the memory of other processes
 - `consuming`: push consumers of queues that are led here
 - `receiving`: pulls from queues that are led here
+- `answering_keys`: the keys that a sealed queue has unsettled, for successors elsewhere
 """

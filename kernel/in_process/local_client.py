@@ -67,7 +67,7 @@ from ..leader_tasks.retiring import Retiring
 from ..quotas.accounts import Quotas
 from ..quotas.limits import LimitSet
 from ..requests.leader import NO_IDENTITY, Done, Holder, Identity, Leader
-from ..requests.peer_stores import Gone, PeerStores, Used
+from ..requests.peer_stores import Gone, KeysAnswer, KeysQuestion, PeerStores, Used
 from ..requests.proposer import propose_to
 from ..requests.request_pipeline import AGAIN, Attempt, Send
 from ..requests.session import LocalSession
@@ -78,6 +78,7 @@ from ..store.node import Store
 from ..store.replicas.replica import Replica
 from ..subscribers.local_tree import LocalTree
 from ..transactions.half_message_client import HalfMessageClient
+from .answering_keys import keys_here
 from .base_client import BaseClient
 from .consuming import Consuming
 from .elsewhere import Elsewhere, NothingElsewhere
@@ -127,7 +128,9 @@ class LocalClient(BaseClient):
         self.leader_tasks = LeaderTasks(
             store, clock.monotonic_ms, self.administer, self._in_background
         )
-        self._predecessors = Predecessors(store, self.leader_of, self._in_background)
+        self._predecessors = Predecessors(
+            store, self.leader_of, self._unsettled_keys, self._in_background
+        )
         self._retiring = Retiring(
             store,
             self.administrator.let_go_of_queues,
@@ -196,6 +199,7 @@ class LocalClient(BaseClient):
         if self._second_timer is not None:
             self._second_timer.cancel()
         await self.leader_tasks.stop()
+        await self._predecessors.stop()
         await self.moves.stop()
         await self.dead_letters.stop()
         await self.tree.stop()
@@ -279,6 +283,12 @@ class LocalClient(BaseClient):
         if self._peer_stores is None or self._store.serving(group) is not None:
             return used_in(self._store.replica(group).state, topics)
         return await self._peer_stores.used(group, topics)
+
+    async def _unsettled_keys(self, group: RaftGroup, question: KeysQuestion) -> KeysAnswer:
+        """What the leader of a sealed queue says of its keys."""
+        if self._peer_stores is None or self._store.serving(group) is not None:
+            return await keys_here(self._store, group, question)
+        return await self._peer_stores.unsettled_keys(group, question)
 
     def _has_settled(self, holder: Holder) -> None:
         """Its dispatcher knows."""

@@ -17,6 +17,7 @@ from .definitions.feed_service import FeedService
 from .leader_calls.lane_service import BYTES_MAX, CALLS_MAX, GatewayService
 from .leader_calls.leaders import RemoteLeaders
 from .mesh.mesh_service import MeshService
+from .peer_stores.keys_service import KeysService
 from .peer_stores.peer_stores_service import PeerStoresService
 from .peer_stores.remote_peer_stores import RemotePeerStores
 from .pulls.pull_service import PullService
@@ -96,6 +97,7 @@ def serve_gateways(
     sections = service.administration, service.halves, service.peer_stores, service.questions
     for section in sections:
         service.add(section)
+    service.add(KeysService(store))
     return service
 
 

@@ -36,6 +36,35 @@ class TopicUse(NamedTuple):
 Used = Mapping[TopicId, TopicUse]
 
 
+Version = tuple[int, int, int]
+"""Of the keys that a sealed queue has unsettled: (term, number of the list in it, keys that have
+become free)."""
+
+NO_VERSION: Version = (0, 0, 0)
+"""Nothing is known."""
+
+
+class KeysQuestion(NamedTuple):
+    """Which keys has a sealed queue unsettled for a consumer group, or which have become free?"""
+
+    queue: QueueId
+    group: str
+    end: int
+    """Where the queue ends."""
+    version: Version
+    """What is known."""
+
+
+class KeysAnswer(NamedTuple):
+    """What its leader says."""
+
+    version: Version
+    keys: Sequence[int] | None
+    """None: they are too many."""
+    is_all: bool
+    """These are all that have something unsettled; if not, they have become free since."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gone:
     """Something that does not exist any more, once a group has applied an index."""
@@ -125,6 +154,12 @@ class PeerStores(Protocol):
     async def wanted(self, home: RaftGroup, readers: Collection[ListReader]) -> set[ListReader]:
         """Which of these readers, WANTED_READERS_MAX at most, a subscriber wants who has its home
         there, as committed when it is asked.
+        """
+
+    async def unsettled_keys(self, group: RaftGroup, question: KeysQuestion) -> KeysAnswer:
+        """What the leader of a sealed queue says, as soon as a key is free, or some time has
+        passed. Raises KernelError NOT_FOUND (it knows no such queue), INVALID_ARGUMENT (a store of
+        an older build).
         """
 
     async def idle_ms(self, group: RaftGroup, topic: TopicId) -> int:

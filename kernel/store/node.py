@@ -575,10 +575,13 @@ class Store:
 
     def statistics(self) -> StoreStatistics:
         """Figures of this store."""
+        held_back = [each.gates.held_back for each in self.replicas() if each.gates.is_busy]
         return StoreStatistics(
             self.commits,
             self.consensus.entries_applied,
             {group: each.state.applied for group, each in self._groups.items()},
             self.transient_log.bytes,
             sum(each.state.expired for each in self.replicas()),
+            sum(whole for whole, _ in held_back),
+            sum(keys for _, keys in held_back),
         )

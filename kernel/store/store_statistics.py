@@ -18,3 +18,7 @@ class StoreStatistics:
     transient_bytes: int
     expired: int
     """Messages that groups have lost unacked because they were too old."""
+    successors_waiting: int
+    """Queues and groups that hand out nothing, for a sealed queue comes first (ADR 31)."""
+    keys_held_back: int
+    """Keys that sealed queues have unsettled, in each queue and group that holds them back."""

@@ -12,7 +12,7 @@ from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.common.feature_levels import LATEST
 from kernel.common.ids import NUMBER_BITS
-from kernel.store.replicas import gates
+from kernel.store.replicas import unsettled_keys
 from kernel.store.replicas.gates import Gates
 from kernel.store.replicas.replica import Replica
 from tests.simulator.peer import Draft, Peer
@@ -113,7 +113,7 @@ async def test_what_is_given_back_comes_before_what_waits_for_it(world: World) -
 
 @pytest.mark.parametrize("unsettled_max", [1, 100])
 def test_of_too_many_messages_the_whole_queue_waits(unsettled_max: int, monkeypatch) -> None:
-    monkeypatch.setattr(gates, "GATE_MESSAGES_MAX", unsettled_max)
+    monkeypatch.setattr(unsettled_keys, "GATE_MESSAGES_MAX", unsettled_max)
 
     @understanding
     async def scenario(world: World) -> None:
@@ -192,6 +192,34 @@ async def test_a_purge_of_the_predecessor_frees_its_keys(world: World) -> None:
     )
     await done
     assert await reader.take() == ["a2", "b2"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_half_message_holds_its_key_until_it_is_settled_or_rolled_back(commit: bool) -> None:
+    @understanding
+    async def scenario(world: World) -> None:
+        peer = world.peer()
+        topic = await peer.topic("work", group=ORDERED)
+        halves, half = peer.client.halves, Draft(b"a1", key=b"a")
+        uid = peer.client.batch(peer.session, peer).uid()
+        token = await halves.prepare(topic, "producers", half.parts(uid, 0))
+        old, topic = topic, await resize(world, topic, 2)
+        reader = Reader(world, peer, topic)
+        await put(peer, topic, "b1")
+        assert await reader.take() == ["b1"]
+        if not commit:
+            await put(peer, topic, "a2")
+            assert await reader.take() == []
+        await halves.end(old, token, commit=commit)
+        if commit:
+            await put(peer, topic, "a2")
+            assert await reader.take() == ["a1"]
+            assert await reader.take() == []
+            await reader.settle("a1")
+        assert await reader.take() == ["a2"]
+        assert waits_for(world, topic) == {}
+
+    scenario()
 
 
 async def random_run(world: World, seed: int) -> None:

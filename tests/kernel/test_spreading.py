@@ -8,9 +8,24 @@ from collections import Counter, defaultdict
 import pytest
 from msgspec import structs
 
+from kernel.api import message as messages
 from kernel.api.changes import ResizeTopic
-from kernel.api.client import DeleteGroup, DeleteTopic, Settlement
-from kernel.api.model import DEFAULT_TENANT, DeadLetter, GroupOptions, TopicInfo, TopicOptions
+from kernel.api.client import (
+    DeleteGroup,
+    DeleteTopic,
+    LeaseChange,
+    LeaseVerb,
+    ReceiveSpec,
+    Settlement,
+)
+from kernel.api.model import (
+    DEFAULT_GROUP,
+    DEFAULT_TENANT,
+    DeadLetter,
+    GroupOptions,
+    TopicInfo,
+    TopicOptions,
+)
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.common.errors import Code, KernelError
 from kernel.common.feature_levels import RESIZE
@@ -89,6 +104,49 @@ async def test_a_topic_is_spread_and_merged_while_it_is_used_and_keeps_the_order
     assert topic is not None
     assert topic.queues == topic.writable
     assert len(topic.queues) == 3  # of them one for what is published exactly once
+
+
+@simulated()
+async def test_a_stuck_lease_holds_back_its_key_in_other_groups_and_no_other(
+    world: World,
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", group=GroupOptions(ordered=True))
+    await publish(peer, "work", b"a")
+    spec = ReceiveSpec(topic, DEFAULT_GROUP, 1, lease_ms=12 * 3_600_000)
+    stuck = await world.client.receive(spec)
+    topic = await spread(world, "work", 8)
+    assert len(places(topic)) > 2
+    await publish(peer, "work", b"b")
+    bodies = await take_all(world, 2 * KEYS - 2)
+    (body,) = [b"%d" % key for key in range(KEYS) if b"%d b" % key not in bodies]
+    assert stuck.deliveries is not None
+    assert stuck.deliveries.slots[0].endswith(body + b" a")
+    assert len(bodies) == len(set(bodies)) == 2 * KEYS - 2
+    assert all(
+        bodies.index(each[:-1] + b"a") < at for at, each in enumerate(bodies) if each[-1:] == b"b"
+    )
+    (token,) = stuck.tokens
+    await world.client.settle_leases(topic, DEFAULT_GROUP, [LeaseChange(token, LeaseVerb.ACK)])
+    assert await take_all(world, 1) == [body + b" b"]
+
+
+async def take_all(world: World, count: int) -> list[bytes]:
+    """Receive and settle so many messages, and see that no more are to be had."""
+    found: list[bytes] = []
+    empty = 0
+    while empty < 20:
+        topic = world.client.topic(DEFAULT_TENANT, "work")
+        assert topic is not None
+        received = await world.client.receive(ReceiveSpec(topic, DEFAULT_GROUP, 4, lease_ms=60_000))
+        if received.deliveries is None:
+            empty += len(found) >= count
+            await asyncio.sleep(0.1)
+            continue
+        found += [messages.decode(each).body for each in received.deliveries.slots]
+        acks = [LeaseChange(each, LeaseVerb.ACK) for each in received.tokens]
+        await world.client.settle_leases(topic, DEFAULT_GROUP, acks)
+    return found
 
 
 @simulated()

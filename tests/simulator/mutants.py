@@ -47,7 +47,8 @@ from kernel.store.raft_groups.leaving import LeaveGroup
 from kernel.store.raft_groups.member import Member
 from kernel.store.recovery import damage
 from kernel.store.recovery.unreadable import Unreadable
-from kernel.store.replicas import gates
+from kernel.store.replicas import unsettled_keys
+from kernel.store.replicas.gates import Gates
 from kernel.store.replicas.replica import Replica
 from kernel.store.snapshots import transfer
 from tests.simulator.swarm.run import Run
@@ -375,7 +376,18 @@ def _wiped_store_makes_its_group_again() -> list[tuple[Any, str, Any]]:
 
 
 def _stuck_lease_holds_the_queue() -> list[tuple[Any, str, Any]]:
-    return [(gates, "GATE_MESSAGES_MAX", 0)]
+    return [(unsettled_keys, "GATE_MESSAGES_MAX", 0)]
+
+
+def _key_opened_too_early_in_another_group() -> list[tuple[Any, str, Any]]:
+    inner = Gates.told
+
+    def told(self: Any, gate: Any, answer: Any) -> None:
+        if answer.is_all and answer.keys:
+            answer = answer._replace(keys=answer.keys[1:])
+        inner(self, gate, answer)
+
+    return [(Gates, "told", told)]
 
 
 def _transaction_goes_on_though_sealed() -> list[tuple[Any, str, Any]]:
@@ -434,6 +446,7 @@ MUTANTS: dict[str, Mutant] = {
         *(_groups_raised_without_group_0, _level_lost_in_snapshot),
         *(_old_leave_obeyed, _vote_forgotten_with_the_group, _short_group_is_left_short),
         *(_wiped_store_makes_its_group_again, _stuck_lease_holds_the_queue),
+        _key_opened_too_early_in_another_group,
         *(_transaction_goes_on_though_sealed, _sent_before_outstanding_is_answered),
         *(_latch_lost_at_an_election, _deduplication_not_handed_over),
         _number_used_again_at_offset_0,

@@ -132,6 +132,16 @@ class StoreFigures(Collector):
                 self._local.client.dead_letters.waiting,
             ),
             (
+                "weir_successors_waiting",
+                "Queues of groups that hand out nothing before a sealed queue is done with.",
+                store.successors_waiting,
+            ),
+            (
+                "weir_successor_keys_held_back",
+                "Keys that queues of groups hold back: a sealed queue has them unsettled.",
+                store.keys_held_back,
+            ),
+            (
                 "weir_store_clock_gap_seconds",
                 "The wall clock is so far ahead of log time: beyond 60 it is not believed.",
                 self._local.store.clock_gap_ms() / 1_000,

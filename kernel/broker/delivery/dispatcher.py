@@ -191,6 +191,11 @@ class Dispatcher:
             self._halted ^= why
             self.pump()
 
+    @property
+    def is_gated(self) -> bool:
+        """Whether a sealed queue comes first, as a whole."""
+        return bool(self._halted & GATED)
+
     def blocks(self, offset: int) -> bool:
         """Whether somebody else holds the ordering key of a message."""
         return self._order is not None and self._order.blocks(offset)

@@ -39,7 +39,8 @@ MESH = range(112, 128)
 CLUSTER = range(128, 144)
 QUESTIONS = range(144, 148)
 STORE_QUESTIONS = range(148, 150)
-PEER_READERS = range(150, 152)
+UNSETTLED_KEYS = range(150, 152)
+PEER_READERS = range(152, 154)
 
 U8 = Annotated[int, Meta(ge=0, le=0xFF)]
 U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]

@@ -21,7 +21,17 @@ from ...common.ids import RaftGroup, TopicId
 from ...common.ports import Clock, Random
 from ...in_process.opening import LocalStore
 from ...requests.leader import Identity, Leader
-from ...requests.peer_stores import Gone, ListReader, Moved, MoveStep, TopicPart, TopicUse, Used
+from ...requests.peer_stores import (
+    Gone,
+    KeysAnswer,
+    KeysQuestion,
+    ListReader,
+    Moved,
+    MoveStep,
+    TopicPart,
+    TopicUse,
+    Used,
+)
 from ...requests.request_pipeline import RequestPipeline
 from ...store.leading.stored_room import Sums
 from ..definitions.administering import Administering
@@ -29,6 +39,7 @@ from ..leader_calls.call_wire import decode
 from ..leader_calls.leaders import RemoteLeaders
 from . import peer_stores_wire
 from .followed_groups import FollowedGroups
+from .keys_service import ask_keys
 from .mixed_link import MixedLink
 from .stored_elsewhere import StoredElsewhere
 
@@ -157,6 +168,10 @@ class RemotePeerStores:
         question = peer_stores_wire.WantedOf(home, list(readers))
         found = await self._ask(peer_stores_wire.WANTED, question, peer_stores_wire.wanted)
         return set(found)
+
+    async def unsettled_keys(self, group: RaftGroup, question: KeysQuestion) -> KeysAnswer:
+        """What the leader of a sealed queue says of its keys."""
+        return await ask_keys(self._leaders, group, question)
 
     async def idle_ms(self, group: RaftGroup, topic: TopicId) -> int:
         """How long nobody has used the queues that a topic has in a group."""

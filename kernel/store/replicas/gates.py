@@ -2,14 +2,16 @@
 
     ordered group   The keys that a predecessor has unsettled are locked in the successor, as if
                     somebody held a message of each. Which these are is known here if the
-                    predecessor is of the same Raft group, and has no more than
-                    GATE_MESSAGES_MAX unsettled; else the successor hands out nothing.
+                    predecessor is of the same Raft group (`unsettled_keys`), and its leader tells
+                    if it is of another (`key_lists`). Until then, and while they are too many, the
+                    successor hands out nothing.
     other groups    The successor hands out nothing while the predecessor has something ready.
 
-What is delayed and not due yet holds nothing. *Drained*, nothing of that is left, is said in the
-log, so that no later leader asks again. All else here is the leader's, in memory, and made anew
-with each dispatcher. What an apply changes is noted, and carried out when the turn of the
-dispatchers is over (`look`).
+What is delayed and not due yet holds nothing. What was told once counts until less is told: of a
+sealed queue messages are settled, and no others come but its half messages, which count from the
+beginning. *Drained*, nothing of that is left, is said in the log, so that no later leader asks
+again. All else here is the leader's, in memory, and made anew with each dispatcher. What an apply
+changes is noted, and carried out when the turn of the dispatchers is over (`look`).
 """
 
 from __future__ import annotations
@@ -19,44 +21,54 @@ from itertools import count
 
 from ...broker.delivery.dispatcher import GATED, Dispatcher
 from ...broker.group_state.state import GroupState, QueueState
-from ...broker.index.features import Feature
 from ...broker.log_commands.resize_commands import Drained
 from ...common.ids import NUMBER_BITS, QueueId, TopicId, queue_id, topic_of
-
-GATE_MESSAGES_MAX = 65_536
-"""Unsettled messages of a predecessor that are looked at, at some 0.7 us each, and then kept by
-offset: 50 ms, once, and 8 MB. Above it the whole successor waits."""
+from ...requests.peer_stores import NO_VERSION, KeysAnswer
+from .unsettled_keys import UnsettledKeys, unsettled_keys
 
 Ready = Callable[[QueueId, str], bool]
 """Whether a queue has anything ready for a group."""
 
 
-class _Gate:
+class Gate:
     """What one predecessor keeps back of a successor, for one consumer group."""
 
-    __slots__ = ("dispatcher", "held", "is_asked", "predecessor", "tokens")
+    __slots__ = (
+        "dispatcher",
+        "end",
+        "is_asked",
+        "is_told",
+        "keys",
+        "predecessor",
+        "tokens",
+        "version",
+    )
 
     def __init__(self, dispatcher: Dispatcher, predecessor: QueueId) -> None:
         self.dispatcher = dispatcher
         self.predecessor = predecessor
-        self.held: dict[int, int] | None = None
-        """Ordering key of each offset that is unsettled; None: the whole queue is kept back."""
-        self.tokens: dict[int, tuple[int, int]] = {}
-        """Of each key: under what it is locked, and how many of the messages have it."""
+        self.is_told = False
+        """Whether it is known which keys are kept back; if not, the whole queue is."""
+        self.keys: UnsettledKeys | None = None
+        """What is unsettled, if the predecessor is of this Raft group."""
+        self.tokens: dict[int, int] = {}
+        """Of each key that is kept back: under what it is locked."""
         self.is_asked = False
         """Whether DRAINED is on its way."""
+        self.end: int | None = None
+        """Where a predecessor of another Raft group ends, once its SEAL has told."""
+        self.version = NO_VERSION
+        """Of the keys that it has been told by that."""
 
-    def settled(self, offset: int) -> int | None:
-        """A message is settled: the token of its key, if that is free by it."""
-        key = self.held.pop(offset, 0) if self.held is not None else 0
-        if not key:
-            return None
-        token, messages = self.tokens[key]
-        if messages > 1:
-            self.tokens[key] = token, messages - 1
-            return None
-        del self.tokens[key]
-        return token
+    @property
+    def is_drained(self) -> bool:
+        """Whether it is known to keep nothing back: DRAINED is on its way, or was lost."""
+        return self.is_told and not self.tokens
+
+    def free(self, keys: Iterable[int]) -> list[int]:
+        """Keys are free: what they were locked under."""
+        tokens = self.tokens
+        return [tokens.pop(each) for each in keys if each in tokens]
 
 
 class Gates:
@@ -74,9 +86,9 @@ class Gates:
         self._now_ms = now_ms
         self._has_ready = has_ready
         self._propose = propose
-        self._gates: dict[tuple[QueueId, str], list[_Gate]] = {}
+        self._gates: dict[tuple[QueueId, str], list[Gate]] = {}
         """Of each successor and group."""
-        self._of: dict[tuple[QueueId, str], list[_Gate]] = {}
+        self._of: dict[tuple[QueueId, str], list[Gate]] = {}
         """Of each predecessor and group."""
         self._freed: dict[Dispatcher, list[int]] = {}
         """Tokens of keys that are free by now."""
@@ -90,6 +102,15 @@ class Gates:
         """Whether anybody waits (hot)."""
         return bool(self._gates)
 
+    @property
+    def held_back(self) -> tuple[int, int]:
+        """(successors that wait as a whole, keys that others hold back), of each consumer group."""
+        whole = keys = 0
+        for gates in self._gates.values():
+            whole += bool(gates[0].dispatcher.is_gated)
+            keys += sum(len(each.tokens) for each in gates)
+        return whole, keys
+
     # --- What has happened ------------------------------------------------------------------
 
     def begun(self, dispatcher: Dispatcher) -> None:
@@ -99,7 +120,7 @@ class Gates:
         waits_for = self._waits_for(queue.id, group)
         if not waits_for:
             return
-        gates = [_Gate(dispatcher, queue_id(topic_of(queue.id), each)) for each in waits_for]
+        gates = [Gate(dispatcher, queue_id(topic_of(queue.id), each)) for each in waits_for]
         self._gates[queue.id, group] = gates
         for gate in gates:
             self._of.setdefault((gate.predecessor, group), []).append(gate)
@@ -122,14 +143,18 @@ class Gates:
             return
         some = list(offsets)
         for gate in gates:
-            freed = self._freed.setdefault(gate.dispatcher, [])
-            freed += [token for each in some if (token := gate.settled(each)) is not None]
+            if gate.keys is not None:
+                self._free(gate, gate.keys.settled(some))
 
     def purged(self, queue: QueueState, group: str) -> None:
         """Any of them may be settled."""
-        is_acked = queue.groups[group].is_acked
         for gate in self._of.get((queue.id, group), ()):
-            self.settled(queue.id, group, [each for each in gate.held or () if is_acked(each)])
+            if gate.keys is not None:
+                self._free(gate, gate.keys.look(queue, group))
+
+    def _free(self, gate: Gate, keys: Iterable[int]) -> None:
+        if tokens := gate.free(keys):
+            self._freed.setdefault(gate.dispatcher, []).extend(tokens)
 
     def drained(self, queue: QueueId, group: str) -> None:
         """A successor waits for one less, in the log."""
@@ -160,7 +185,7 @@ class Gates:
         """
         for (queue, group), gates in list(self._of.items()):
             state = self._state.queues.get(queue)
-            if state is not None and group in state.groups and any(each.held for each in gates):
+            if state is not None and group in state.groups and any(each.keys for each in gates):
                 self.purged(state, group)
         self.look()
 
@@ -175,58 +200,93 @@ class Gates:
                 self._gates.setdefault((queue, group), []).append(gate)
                 self._of.setdefault((gate.predecessor, group), []).append(gate)
             else:
-                freed = self._freed.setdefault(dispatcher, [])
-                freed += [token for token, _ in gate.tokens.values()]
+                self._free(gate, list(gate.tokens))
         if (queue, group) not in self._gates:
             dispatcher.resume(GATED)
 
-    def _look_at(self, gates: list[_Gate]) -> None:
+    def _look_at(self, gates: list[Gate]) -> None:
         for gate in gates:
             self._look(gate)
-        if all(gate.held is not None for gate in gates):
+        if all(gate.is_told for gate in gates):
             gates[0].dispatcher.resume(GATED)
 
-    def _look(self, gate: _Gate) -> None:
+    def _look(self, gate: Gate) -> None:
         queue = self._state.queues.get(gate.predecessor)
         group = gate.dispatcher.group
-        if gate.is_asked or queue is None or group not in queue.groups:
-            return  # of another Raft group: its leader tells
+        if queue is not None and group not in queue.groups:
+            queue = None
+        if gate.is_asked:
+            return
         if not gate.dispatcher.is_ordered:
-            is_drained = not self._has_ready(queue.id, group)
+            # Of one in another Raft group its leader is asked each second.
+            is_drained = queue is not None and not self._has_ready(queue.id, group)
         else:
-            if gate.held is None:
-                self._hold(gate, queue)
-            is_drained = gate.held is not None and not gate.held
+            if queue is not None:
+                self._look_at_keys(gate, queue)
+            is_drained = gate.is_drained
         if is_drained:
             gate.is_asked = True
             command = Drained(gate.dispatcher.queue.id, group, gate.predecessor & NUMBER_BITS)
             self._propose(command, lambda _: self._told(gate))
 
-    def _told(self, gate: _Gate) -> None:
+    def _told(self, gate: Gate) -> None:
         """DRAINED is applied, or was lost: then it is asked for again."""
         gate.is_asked = False
 
-    def _hold(self, gate: _Gate, queue: QueueState) -> None:
-        """Lock the keys of what is unsettled, if it is not too much."""
-        progress = queue.groups[gate.dispatcher.group]
-        tail = queue.index.tail
-        if tail - progress.floor - progress.acked_above > GATE_MESSAGES_MAX:
+    def _look_at_keys(self, gate: Gate, queue: QueueState) -> None:
+        """Lock the keys of what is unsettled, if it is not too much; free those of half messages
+        that were rolled back.
+        """
+        group = gate.dispatcher.group
+        if gate.keys is None:
+            gate.keys = unsettled_keys(self._state, queue, group, self._now_ms())
+            if gate.keys is not None:
+                self._lock(gate, gate.keys.messages)
             return
-        now_ms = self._now_ms()
-        gate.held = {}
-        for start, end in progress.unacked(progress.floor, tail):
-            at = start
-            while at < end:
-                run = queue.index.find(at)
-                for offset in range(at, min(run.end, end)):
-                    key = run.value(Feature.KEY, offset)
-                    if key and run.time_ms + run.value(Feature.DELAY, offset) <= now_ms:
-                        gate.held[offset] = key
-                at = run.end
-        for key in gate.held.values():
-            token, messages = gate.tokens.get(key) or (next(self._tokens), 0)
-            gate.tokens[key] = token, messages + 1
-        gate.dispatcher.hold_keys({token: key for key, (token, _) in gate.tokens.items()})
+        halves = self._state.halves
+        self._free(gate, gate.keys.look_at_halves(halves, queue, group, self._now_ms()))
+
+    def _lock(self, gate: Gate, keys: Iterable[int]) -> None:
+        gate.is_told = True
+        gate.tokens = {key: next(self._tokens) for key in keys}
+        gate.dispatcher.hold_keys({token: key for key, token in gate.tokens.items()})
+
+    # --- Predecessors of other Raft groups --------------------------------------------------
+
+    def elsewhere(self) -> list[Gate]:
+        """Those that have to be told which keys are kept back: ordered, and of predecessors that
+        are not of this Raft group.
+        """
+        here = self._state.queues
+        return [
+            gate
+            for gates in self._gates.values()
+            for gate in gates
+            if gate.dispatcher.is_ordered and gate.predecessor not in here
+        ]
+
+    def is_open(self, gate: Gate) -> bool:
+        """Whether a gate still keeps anything back, as far as it is known."""
+        return gate in self._gates.get((gate.dispatcher.queue.id, gate.dispatcher.group), ())
+
+    def told(self, gate: Gate, answer: KeysAnswer) -> None:
+        """The leader of a predecessor has answered (`key_lists`). Whoever leads it now may be
+        behind who told before: what was free stays so.
+        """
+        if not self.is_open(gate) or answer.keys is None:
+            return
+        if not answer.is_all:
+            if answer.version[:2] != gate.version[:2]:
+                return
+            freed = gate.free(answer.keys)
+        elif gate.is_told:
+            freed = gate.free(gate.tokens.keys() - set(answer.keys))
+        else:
+            freed = []
+            self._lock(gate, answer.keys)
+        gate.version = answer.version
+        self._look_at(self._gates[gate.dispatcher.queue.id, gate.dispatcher.group])
+        gate.dispatcher.free_keys(freed)
 
     def _waits_for(self, queue: QueueId, group: str) -> frozenset[int]:
         resized = self._state.resized.get(topic_of(queue))

@@ -33,6 +33,7 @@ from .gates import Gates
 from .host import ReplicaHost
 from .idle_dispatchers import FORGOTTEN, IdleDispatchers, may_forget
 from .idle_lists import IdleLists
+from .key_lists import KeyLists
 from .listener import Relay
 from .log_clock import LogClock
 from .noted_leases import NotedLease
@@ -98,6 +99,7 @@ class Replica(Observer):
         before it knows how long. Infinite: there is no other voter."""
         self.counts = CountsOfGroups(self._is_dispatched, self._tenant_of)
         self._idle = IdleDispatchers()
+        self.key_lists = KeyLists(state, clock.now_ms, clock.monotonic_ms)
         self._rest()
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
@@ -154,6 +156,7 @@ class Replica(Observer):
         self._idle = IdleDispatchers()
         self._released, self._settled, self._changed, self._leased = [], [], [], []
         self.idle_lists = IdleLists()
+        self.key_lists.follow(unknown)
         self._rest()
         for dones in waiting.values():
             _tell(dones, unknown)
@@ -227,6 +230,8 @@ class Replica(Observer):
             dispatcher.pump()
         if self.gates.is_busy:
             self.gates.look()
+        if self.key_lists.is_busy:
+            self.key_lists.look()
         self._entry_index, self._entry = 0, None
         self.newest = NOTHING_OPENED
         self._moved()
@@ -366,6 +371,8 @@ class Replica(Observer):
         """
         if self.gates.is_busy:
             self.gates.look_at_all()
+        if self.key_lists.is_busy:
+            self.key_lists.look_at_all()
         if idle := self._idle.look():
             self.when_applied(lambda _: self._forget(idle))
 
@@ -563,20 +570,25 @@ class Replica(Observer):
 
     def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
         """Timed leases changed."""
-        if self.gates.is_busy:
-            self.gates.settled(queue.id, group, [each for each, until in ended if until < 0])
+        if self.gates.is_busy or self.key_lists.is_busy:
+            self._is_settled(queue.id, group, [each for each, until in ended if until < 0])
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             self._changed.append((dispatcher, ended))
 
     def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Messages of an ordered group are done with: their keys may be free."""
-        if self.gates.is_busy:
+        if self.gates.is_busy or self.key_lists.is_busy:
             for first, count in ranges:
-                self.gates.settled(queue.id, group, range(first, first + count))
+                self._is_settled(queue.id, group, range(first, first + count))
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             self._settled.append((dispatcher, ranges))
+
+    def _is_settled(self, queue: QueueId, group: str, offsets: Sequence[int]) -> None:
+        """Tell those whose successors may wait for it."""
+        self.gates.settled(queue, group, offsets)
+        self.key_lists.settled(queue, group, offsets)
 
     def given_up(
         self, queue: QueueState, group: str, reason: Reason, messages: int, *, dead_lettered: bool
@@ -596,6 +608,8 @@ class Replica(Observer):
         """Everything ready was dropped."""
         if self.gates.is_busy:
             self.gates.purged(queue, group)
+        if self.key_lists.is_busy:
+            self.key_lists.purged(queue, group)
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             dispatcher.purged()
@@ -612,6 +626,7 @@ class Replica(Observer):
         self._end_dispatcher(queue, group, gone)
 
     def _end_dispatcher(self, queue: QueueState, group: str, error: KernelError) -> None:
+        self.key_lists.drop(queue.id, group)
         dispatcher = self._dispatchers.pop((queue.id, group), None)
         if dispatcher is not None:
             self._idle.remove(dispatcher)

@@ -24,6 +24,7 @@ WANTED = (
     *("transaction during a resize", "purge during a resize", "delete during a resize"),
     *("move during a resize", "lease kept over a resize", "size: grow", "size: shrink"),
     *("half message ended during a resize", "redrive during a resize"),
+    *("all keys told", "free keys told"),
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from kernel.api import message as messages
 from kernel.api.atomic import Transaction
 from kernel.api.changes import (
@@ -42,7 +44,7 @@ from kernel.api.model import DEFAULT_GROUP, DeadLetter, GroupOptions, TopicInfo,
 from kernel.broker.group_state.resized import ResizedTopic
 from kernel.broker.group_state.state import GroupState
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import METADATA_GROUP, QueueId, RaftGroup, TopicId, home_of
+from kernel.common.ids import METADATA_GROUP, QueueId, RaftGroup, TopicId
 from kernel.common.placement import home_group
 from kernel.definitions.automatic_size import What
 from kernel.definitions.definer import Asked
@@ -64,6 +66,9 @@ AT_ONCE = (4, 5, 6)
 MESSAGES = 6
 KEYS = 4
 QUEUES_MAX = 4
+SPREADS = 0.8
+"""Share of the leases over resizes by which the topic gets queues in all Raft groups."""
+
 WAIT_S = 6.0
 """Then the process that was asked has ended, or does not lead any more."""
 
@@ -108,6 +113,8 @@ class Story:
     deleted: list[TopicId] = field(default_factory=list)
     stuck: tuple[bytes, bytes] | None = None
     """Key and body of a message that somebody keeps."""
+    spreads: bool = False
+    """Whether its resizes give it queues in all Raft groups."""
     is_over: bool = False
 
 
@@ -250,6 +257,7 @@ class BesideResizes:
 
     async def _keep(self, story: Story) -> None:
         """Somebody takes a message for twelve hours, and is never heard of again."""
+        story.spreads = self._chance.random() < SPREADS
         await self._publish(story)
         machine, topic = self._at_leader(story.name), self._topic(story.name)
         if machine is None or topic is None:
@@ -270,6 +278,8 @@ class BesideResizes:
         await self._publish(story)
         if await resizing:
             self._run.count("lease kept over a resize")
+            if story.spreads:
+                self._run.count("lease kept over a resize that spreads")
         await self._publish(story)
 
     async def _size(self, story: Story) -> None:
@@ -382,7 +392,7 @@ class BesideResizes:
     def _resize(self, story: Story) -> asyncio.Task[bool]:
         async def resize() -> bool:
             queues = self._chance.randint(2, QUEUES_MAX)
-            change = ResizeTopic("default", story.name, queues, by_key=True)
+            change = ResizeTopic("default", story.name, queues, by_key=True, spread=story.spreads)
             return await self._ask(change, done=Code.NOT_FOUND) is not None
 
         return self._run.loop.create_task(resize())
@@ -392,6 +402,9 @@ class BesideResizes:
 
     def _home(self, name: str) -> RaftGroup:
         return home_group(self._run.founding()[1:], "default", name)
+
+    def _data_groups(self) -> list[RaftGroup]:
+        return [each for each in self._run.groups() if each != METADATA_GROUP]
 
     def _leader(self, group: RaftGroup) -> Machine | None:
         return self._run.leader(group)
@@ -526,42 +539,62 @@ class BesideResizes:
         machine, topic = self._at_leader(story.name), self._topic(story.name)
         assert machine is not None
         assert topic is not None
-        got: set[bytes] = set()
-        client = machine.opened.client
-        spec = ReceiveSpec(topic, DEFAULT_GROUP, 10, 2_000, lease_ms=HOURS_12_MS)
+        got: dict[bytes, RaftGroup] = {}
         keys = dict(await self._messages(story.name))
-        while (received := await client.receive(spec)).deliveries is not None:
-            for slot in received.deliveries.slots:
-                message = messages.decode(slot)
-                got.add(message.body)
-                if _key(message) == key:
-                    what = f"{message.body.decode()} of {story.name} before {stuck.decode()}"
-                    self._broken("stuck_lease_blocks_its_key", what)
-            acks = [LeaseChange(each, LeaseVerb.ACK) for each in received.tokens]
-            await client.settle_leases(topic, DEFAULT_GROUP, acks)
+        while await self._take(story, topic, key, got):
+            pass
+        if story.spreads and len(set(got.values())) > 1:
+            self._run.count("stuck lease looked at across groups")
         self._run.count("stuck lease looked at")
-        for body in story.stored - got:
+        for body in story.stored - got.keys():
             if keys.get(body) not in {None, key}:
                 what = f"{body.decode()} of {keys[body]!r} in {story.name} waits for {key!r}"
                 self._broken("stuck_lease_blocks_its_key", what)
+
+    async def _take(
+        self, story: Story, topic: TopicInfo, key: bytes, got: dict[bytes, RaftGroup]
+    ) -> bool:
+        """Receive and settle what is to be had in each Raft group; whether there was anything."""
+        before = len(got)
+        for group in {ref.group: None for ref in topic.queues}:
+            machine = self._leader(group)
+            assert machine is not None
+            client = machine.opened.client
+            # A store that has no replica of the home knows nothing of it here.
+            here = structs.replace(topic, queues=tuple(e for e in topic.queues if e.group == group))
+            spec = ReceiveSpec(here, DEFAULT_GROUP, 10, 2_000, lease_ms=HOURS_12_MS)
+            while (received := await client.receive(spec)).deliveries is not None:
+                for slot in received.deliveries.slots:
+                    message = messages.decode(slot)
+                    got[message.body] = group
+                    if _key(message) == key:
+                        what = f"{message.body.decode()} of {story.name} comes before another"
+                        self._broken("stuck_lease_blocks_its_key", what)
+                acks = [LeaseChange(each, LeaseVerb.ACK) for each in received.tokens]
+                await client.settle_leases(here, DEFAULT_GROUP, acks)
+        return len(got) > before
 
     async def _found(self, name: str) -> Counter[bytes]:
         return Counter([body for body, _ in await self._messages(name)])
 
     async def _messages(self, name: str) -> list[tuple[bytes, bytes]]:
-        """Bodies and keys of what is to be had in a topic, ready or held, by its leader."""
-        machine, group = self._at_leader(name), self._home(name)
-        assert machine is not None
-        state, store = machine.member(group).state, machine.opened.store
+        """Bodies and keys of what is to be had in a topic, ready or held, by its leaders."""
+        home = self._at_leader(name)
+        assert home is not None
+        ident = home.member(self._home(name)).state.topic_names.get(("default", name))
         found: list[tuple[bytes, bytes]] = []
-        for queue, offset in list(_unsettled(state, name)):
-            run = state.queues[queue].index.find(offset)  # type: ignore[arg-type]
-            entry = store.entry(group, run.index)
-            while entry is None:
-                await store.fetched(group, run.index)
+        for group in self._data_groups() if ident is not None else ():
+            machine = self._leader(group)
+            assert machine is not None
+            state, store = machine.member(group).state, machine.opened.store
+            for queue, offset in list(_unsettled(state, ident)):  # type: ignore[arg-type]
+                run = state.queues[queue].index.find(offset)  # type: ignore[arg-type]
                 entry = store.entry(group, run.index)
-            message = messages.decode(entries.slot(entry, run.slot))
-            found.append((message.body, _key(message)))
+                while entry is None:
+                    await store.fetched(group, run.index)
+                    entry = store.entry(group, run.index)
+                message = messages.decode(entries.slot(entry, run.slot))
+                found.append((message.body, _key(message)))
         return found
 
     def _broken(self, invariant: str, what: str) -> None:
@@ -576,11 +609,10 @@ def _key(message: Message) -> bytes:
     return message.ext.get(Ext.ORDERING_KEY, b"")
 
 
-def _queues(state: GroupState, name: str) -> list[QueueId]:
-    ident = state.topic_names.get(("default", name))
-    if ident is None:
+def _queues(state: GroupState, ident: TopicId) -> list[QueueId]:
+    if ident not in state.topics:
         return []
-    refs = (ref.id for ref in state.topics[ident].refs if ref.group == home_of(ident))
+    refs = (ref.id for ref in state.topics[ident].refs if ref.group == state.group)
     resized = state.resized.get(ident, ResizedTopic())
     return list(resized.queues_here(ident, refs))
 
@@ -591,8 +623,8 @@ def _is_changing(state: GroupState, name: str) -> str:
     return f"{name} is being resized" if resized is not None and resized.plan is not None else ""
 
 
-def _unsettled(state: GroupState, name: str) -> Iterator[tuple[QueueId, int]]:
-    for queue in _queues(state, name):
+def _unsettled(state: GroupState, ident: TopicId) -> Iterator[tuple[QueueId, int]]:
+    for queue in _queues(state, ident):
         found = state.queues[queue]
         progress = found.groups[DEFAULT_GROUP]
         for offset in range(progress.floor, found.index.tail):

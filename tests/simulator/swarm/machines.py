@@ -13,6 +13,7 @@ from kernel.common.errors import Code, KernelError
 from kernel.common.feature_levels import LATEST
 from kernel.common.ids import ADDED_FIRST, RaftGroup, TopicId
 from kernel.definitions.sizing import used_in
+from kernel.in_process.answering_keys import keys_here
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.errors import FormatError, JournalError
 from kernel.log.format.checkpoint import Position
@@ -21,7 +22,7 @@ from kernel.log.journal import JournalOptions
 from kernel.raft import message_wire as wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, RaftMessage
 from kernel.requests.leader import Leader
-from kernel.requests.peer_stores import Used
+from kernel.requests.peer_stores import KeysAnswer, KeysQuestion, Used
 from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.raft_groups.consensus import RaftTiming
 from kernel.store.recovery.damage import Others
@@ -39,6 +40,9 @@ TIMING = RaftTiming(tick_ms=200, election_ticks=5)
 DATA_GROUPS = 3
 CLAIM_S = 1.0
 TOLD_S = 0.25
+KEYS_S = 3.0
+"""A question about keys is one try (`leaders.QUESTION_TRY_MS`)."""
+
 OPTIONS = JournalOptions(
     segment_bytes=16 * 1024, reserve_bytes=16 * 1024, cache_bytes=32 * 1024, cold_bytes=32 * 1024
 )
@@ -218,8 +222,29 @@ class Machine(Computer):
                 raise KernelError(Code.NOT_LEADER, "nobody who leads it is reached")
             return used_in(machine.member(group).state, topics)
 
+        async def ask_keys(group: RaftGroup, question: KeysQuestion) -> KeysAnswer:
+            """Of any that takes itself for the leader: it may have been deposed."""
+            leading = [
+                each
+                for each in run.machines.values()
+                if each.runs and each.serves(group) and not run.network.parts(self, each)
+            ]
+            if not leading:
+                raise KernelError(Code.NOT_LEADER, "nobody who leads it is reached")
+            machine = leading[question.version[2] % len(leading)]
+            try:
+                async with asyncio.timeout(KEYS_S):
+                    answer = await keys_here(machine.opened.store, group, question)
+            except TimeoutError:
+                raise KernelError(Code.UNKNOWN_OUTCOME, "it has ended meanwhile") from None
+            if run.network.parts(self, machine):
+                raise KernelError(Code.UNKNOWN_OUTCOME, "the answer is lost")
+            run.count("all keys told" if answer.is_all else "free keys told")
+            return answer
+
         client.send = RequestPipeline(link, run.clock, run.loop).send
         client._predecessors._leader_of = leader_of
+        client._predecessors._ask_keys = ask_keys
         client.sizing._used = used
         client.sizing.tell = lambda _topic, what, _why: run.beside.sized(what)
 
