@@ -7,5 +7,7 @@
 - `noted_leases`: for whom leases in the log are
 - `idle_dispatchers`, `idle_lists`: what nobody consumes from, and who waits for it
 - `gates`: successors of sealed queues, which wait for these
+- `unsettled_keys`: the keys that a sealed queue has unsettled
+- `key_lists`: the same, told to successors in other Raft groups
 - `retention`: retention; `sweeper`: keeps indexes short
 """

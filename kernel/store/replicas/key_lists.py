@@ -74,7 +74,7 @@ class _List:
         return KeysAnswer(version, tuple(self.freed[known:]), is_all=False)
 
     def all(self) -> KeysAnswer:
-        """Everything."""
+        """Every key that is not free."""
         version = self.term, self.number, len(self.freed)
         return KeysAnswer(version, tuple(self.keys.messages), is_all=True)
 
