@@ -209,6 +209,31 @@ class Locations:
         slot = index & CHUNK_MASK
         return chunk.position(slot) == position and chunk.live[slot] > 0
 
+    def is_held(self, group: int, index: int) -> bool:
+        """Whether something refers to the entry, and it stands in a segment that is there."""
+        position = self.position(group, index)
+        there = bool(position) and position >> SEGMENT_SHIFT in self.segments
+        return there and self.is_live(group, index, position)
+
+    def place_of(self, group: int, index: int) -> tuple[int, int]:
+        """(packed position, record length). JournalError as `locate`."""
+        segment, offset, length = self.locate(group, index)
+        return pack_position(segment.number, offset), length
+
+    def weight(self, group: int, index: int) -> int:
+        """References that the entry ever had. JournalError if it is unknown."""
+        return self._chunk(group, index).total[index & CHUNK_MASK]
+
+    def outweigh(self, group: int, index: int, references: int) -> None:
+        """The entry has had so many references, if that is more than is known: what is live of it
+        is the smaller a part.
+        """
+        chunk, slot = self._chunk(group, index), index & CHUNK_MASK
+        if chunk.live[slot] and references > chunk.total[slot]:
+            self._account(chunk, slot, -1)
+            chunk.count(slot, chunk.live[slot], references)
+            self._account(chunk, slot, 1)
+
     def stands_in(self, group: int, index: int, segment: int) -> bool:
         """Whether the entry is held, and stands in that segment."""
         position = self.position(group, index)

@@ -363,8 +363,10 @@ def test_a_transfer_goes_on_where_it_was_after_a_cut_that_is_not_too_long(away_s
         assert len({state_hash(each) for each in cluster.running()}) == 1
         kept = away_s < HOLD_SECONDS
         assert (receiver.resumed, receiver.failures) == ((1, 0) if kept else (0, 1))
-        assert (receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES) is kept
+        assert receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES
+        assert (receiver.taken_entries == 0) is kept
         assert not receiver.progress
+        assert not node.opened.store.journal.kept
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
@@ -396,6 +398,8 @@ def test_a_transfer_from_who_is_gone_waits_for_nobody_once_another_leads() -> No
     async def scenario(cluster: Cluster) -> None:
         publisher = Publisher(cluster)
         leader, node = await in_mid_transfer(cluster, publisher)
+        for each in cluster.running():
+            each.member(GROUP).log.forget_recent()
         leader.crash()
         began = cluster.loop.time()
         receiver = node.opened.receiver
@@ -403,8 +407,16 @@ def test_a_transfer_from_who_is_gone_waits_for_nobody_once_another_leads() -> No
         while not receiver.failures:
             await asyncio.sleep(0.1)
         assert cluster.loop.time() - began < 15
+        had = receiver.received_bytes
         await level(cluster)
         other = next(each for each in cluster.running() if each is not node)
+        assert await bodies_at(node) == await bodies_at(other)
+        # What the dead one has sent does not come again.
+        assert receiver.taken_bytes > had / 2
+        assert receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES
+        node.crash(3)
+        await node.start()
+        await level(cluster)
         assert await bodies_at(node) == await bodies_at(other)
 
     with pytest.MonkeyPatch.context() as patch:

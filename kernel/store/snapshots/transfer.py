@@ -3,13 +3,16 @@
     leader                                 member that is too far behind
       SNAPSHOT (index, term, name)  ---->    begins
              <----  ReadSnapshot  ------     the file, piece by piece
-             <----  ReadEntries   ------     what it refers to, oldest first, into this journal
+             <----  ReadEntries   ------     what it refers to and is not here yet, oldest first,
+                                             into this journal
                                              the file on disk, RESET and CLOSE, a checkpoint
              <----  APPEND_ANSWER  -----     state and log are the snapshot's: go on from there
 
 The receiver asks, so that it sets the pace, and a step that is lost is asked for again: a transfer
 whose connection breaks goes on where it was, if it comes back within `HOLD_SECONDS`. Nothing of
-the old state changes before the checkpoint that names the snapshot is durable. An entry that the
+the old state changes before the checkpoint that names the snapshot is durable. What the old state
+holds, and what came of a snapshot that was given up, does not come again, whoever sends
+(`log.install`): so each further snapshot brings only what is new. An entry that the
 sender does not have any more was let go by an entry behind the snapshot, which will come: an empty
 one takes its place. That is to be believed of a sender only that has applied what the snapshot has:
 one that has lost its disk meanwhile, or its part in the group, lacks entries that are still wanted.
@@ -18,6 +21,7 @@ one that has lost its disk meanwhile, or its part in the group, lacks entries th
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -31,10 +35,9 @@ from ...common.errors import Code, KernelError
 from ...common.ids import RaftGroup
 from ...common.ports import Clock, Disk
 from ...log.errors import FormatError
-from ...log.format import entry as entries
 from ...log.format.files import NO_SPACE, read_all
 from ...log.hard_read import is_unread
-from ...log.install import InstallJob
+from ...log.install import GONE, InstallJob
 from ...log.journal import Journal
 from ...raft.messages import RaftMessage, Snapshot
 from ..drivers.worker import Runner
@@ -71,6 +74,13 @@ because a journal that waits for entries gives no room back meanwhile."""
 
 HURRY_SECONDS = 300.0
 """A snapshot of a group that is offered so shortly after the one before follows from it."""
+
+KEPT_SECONDS = 600.0
+"""So long after a transfer was given up what has come is kept for the next one: longer than it
+takes until there is another leader with a snapshot, or this one has made one."""
+
+LOOKS_MAX = 1_024
+"""Entries that are looked for in this journal in one turn of the loop: a millisecond."""
 
 WAIT_SECONDS = 0.05
 
@@ -347,6 +357,11 @@ class SnapshotReceiver:
         self.failures = 0
         self.resumed = 0
         """How often a transfer went on after a sender had not answered `RETRIES_MAX` times."""
+        self.taken_entries = 0
+        self.taken_bytes = 0
+        """What snapshots refer to and did not have to come, since it was here."""
+        self._forgetting: dict[int, asyncio.TimerHandle] = {}
+        """By group when what its last transfer has left is forgotten."""
         self.received_bytes = 0
         """Of snapshots' files and entries, since the process began: also of those given up."""
 
@@ -380,6 +395,8 @@ class SnapshotReceiver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for timer in self._forgetting.values():
+            timer.cancel()
 
     async def _receive(self, group: RaftGroup, snapshot: Snapshot, sender: int) -> None:
         job: InstallJob | None = None
@@ -391,12 +408,15 @@ class SnapshotReceiver:
                 records = await self._file(group, snapshot, sender)
                 state = _state_of(records, snapshot, self._host.understands)
                 refers = references(state)
-                job = await self._begin(group)
-                await self._entries(job, sorted(refers), sender, snapshot.index)
+                job = await self._begin(group, snapshot.index)
+                lacking = await self._lacking(job, sorted(refers))
+                await self._entries(job, lacking, sender, snapshot.index)
                 await self._write(name, records)
                 await self._until(job, lambda each: each.is_placed)
                 if not self._host.seal(group, snapshot):
                     return  # the log has come so far by itself meanwhile
+                if not job.is_sound:
+                    raise KernelError(Code.BUSY, f"group {group} has changed meanwhile")
                 job.close(snapshot.index, snapshot.term)
                 await self._until(job, lambda each: each.closed)
                 received = Received(group, snapshot, sender, name, state, refers, job)
@@ -415,6 +435,7 @@ class SnapshotReceiver:
         finally:
             if job is not None:
                 self._host.journal.give_up_install(job)
+            self._keep(group)
             self._host.unseal(group)
             self._checkpoints.keep_no_longer(name)
             if group in self._unwanted:
@@ -431,10 +452,33 @@ class SnapshotReceiver:
                 return
             await asyncio.sleep(WAIT_SECONDS)
 
-    async def _begin(self, group: RaftGroup) -> InstallJob:
+    def _keep(self, group: RaftGroup) -> None:
+        """What has come of a transfer that was given up is of use for a while, if it is wanted."""
+        journal, timer = self._host.journal, self._forgetting.pop(group, None)
+        if timer is not None:
+            timer.cancel()
+        if group in self._unwanted:
+            journal.forget_kept(group)
+        elif group in journal.kept:
+            loop = asyncio.get_running_loop()
+            self._forgetting[group] = loop.call_later(KEPT_SECONDS, journal.forget_kept, group)
+
+    async def _lacking(self, job: InstallJob, indexes: Sequence[int]) -> Sequence[int]:
+        """What of them has to come."""
+        lacking = array("Q")
+        for first in range(0, len(indexes), LOOKS_MAX):
+            some = indexes[first : first + LOOKS_MAX]
+            lacking.extend(index for index in some if not job.take(index))
+            await asyncio.sleep(0)
+        self.taken_entries += job.taken_entries
+        self.taken_bytes += job.taken_bytes
+        self.progress[RaftGroup(job.group)].took_over(job.taken_entries, job.taken_bytes)
+        return lacking
+
+    async def _begin(self, group: RaftGroup, index: int) -> InstallJob:
         """Begin to write entries, as soon as no rewrite is under way."""
         while True:
-            job = self._host.journal.install(group)
+            job = self._host.journal.install(group, index)
             if job is not None:
                 return job
             await asyncio.sleep(WAIT_SECONDS)
@@ -509,10 +553,6 @@ class SnapshotReceiver:
                 writer.add(record)
             await in_thread(self._runner, writer.take(last=last).run)
         await in_thread(self._runner, lambda: sync_names(self._disk))
-
-
-GONE = entries.build(0, (), (), ())
-"""An entry without anything."""
 
 
 def _state_of(records: Sequence[bytes], snapshot: Snapshot, understands: int) -> GroupState:
