@@ -28,7 +28,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .format import entry
 from .format.record import HEADER_BYTES, Close, RecordType, encode_close
@@ -83,6 +83,8 @@ class KeptEntries:
     rows: EntryRows
     segments: frozenset[int]
     """Those that the rows stand in."""
+    verified: bool = True
+    """This process has written them; else they have to be read once more (`KeptCheck`)."""
 
 
 class InstallJob:
@@ -128,6 +130,16 @@ class InstallJob:
         """Segments that must stay: what came and what was kept counts once it is closed."""
         return self._segments.union(*(each.segments for each in self.kept))
 
+    @property
+    def unverified(self) -> KeptEntries | None:
+        """What is to be read before anything is taken."""
+        return next((each for each in self.kept if not each.verified), None)
+
+    def checked(self, kept: KeptEntries, *, is_whole: bool) -> None:
+        """It was read. If one record of it is not whole, none is taken."""
+        at = self.kept.index(kept)
+        self.kept[at : at + 1] = [replace(kept, verified=True)] if is_whole else []
+
     def take(self, index: int) -> bool:
         """Whether an entry is here already: it must not be appended then. Of one index the record
         that was written last counts, so that is the one that is looked at.
@@ -141,7 +153,7 @@ class InstallJob:
                 return self._count(length)
         if not self._locations.is_held(self.group, index):
             return False
-        length = self._locations.place_of(self.group, index)[1]
+        length = self._locations.locate(self.group, index)[2]
         if length > _EMPTY_BYTES:
             self._held.append(index)
         return self._count(length)
@@ -197,19 +209,15 @@ class InstallJob:
         JournalError if what was taken is not there any more.
         """
         group = self.group
-        held, weights = EntryRows(), array("Q")
-        for index in self._held:
-            held.add(index, *locations.place_of(group, index))
-            weights.append(locations.weight(group, index))
         groups[group] = GroupLog(self.index, self.term, groups[group].hard_state)
-        locations.drop(group)
-        for rows in (held, self._taken, self._came):
+        held = {index: references[index] for index in self._held}
+        locations.drop(group, held)
+        for rows in (self._taken, self._came):
             for index, position, length in rows:
                 locations.place(group, index, position, length)
         for index, count in references.items():
-            locations.retain(group, index, count)
-        for index, references_ever in zip(self._held, weights, strict=True):
-            locations.outweigh(group, index, references_ever)
+            if index not in held:
+                locations.retain(group, index, count)
         locations.checkpointed(group, self.index)
 
     def keep(self) -> list[KeptEntries]:

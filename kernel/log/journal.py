@@ -33,15 +33,17 @@ from .format.record import (
 )
 from .format.segment import SEGMENT_BYTES_MIN, Segment
 from .groups import GroupLog
-from .install import InstallJob
+from .install import InstallJob, KeptEntries
 from .options import JournalOptions
 from .reading.aside import AsideJob
 from .reading.bodies import Bodies
+from .reading.kept_check import KeptCheck
 from .reading.read import READ_AHEAD_BYTES, ReadJob, read_body
 from .reading.tail_cache import cache_key
 from .reclaiming.checkpointing import next_checkpoint
 from .reclaiming.rewrite import LiveSlots, RewriteJob
 from .reclaiming.space import MaintenanceJob, Space
+from .recovering.kept import kept_entries
 from .recovering.recovery import Recovered, RecoveredState, nothing_to_say, recover_files, replay
 from .recovering.scan import Scan
 from .statistics import JournalStatistics, SegmentStatistics, segments_of, statistics_of
@@ -103,6 +105,9 @@ class Journal:
         self._space = Space(
             disk, self._store, self._locations, self._writer, list(state.scan.closed)
         )
+        self._space.kept = kept_entries(state.scan)
+        for group in self._space.kept.keys() & self._groups.keys():
+            self._groups[group].grew = False
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -524,6 +529,10 @@ class Journal:
     def kept(self) -> Collection[int]:
         """Groups of which installs that were given up have kept something."""
         return self._space.kept
+
+    def check_kept(self, group: int, kept: KeptEntries) -> KeptCheck:
+        """A job that reads what an earlier run has kept, before an install takes anything of it."""
+        return KeptCheck(self._disk, self._seed, group, kept, self._locations.segments)
 
     def forget_kept(self, group: int) -> None:
         """What they have kept of a group is dead."""

@@ -182,6 +182,7 @@ async def test_a_snapshot_that_follows_at_once_from_another_one_is_not_slowed(
         keep_no_longer=lambda _name: None,
         unseal=lambda _group: None,
         known_leader=lambda _group: 1,
+        journal=SimpleNamespace(kept={}),
     )
     receiver = transfer.SnapshotReceiver(
         cast("Disk", nothing),

@@ -205,9 +205,7 @@ class Space:
         )
         return job
 
-    def install(
-        self, group: int, logs: Mapping[int, GroupLog], index: int
-    ) -> InstallJob | None:
+    def install(self, group: int, logs: Mapping[int, GroupLog], index: int) -> InstallJob | None:
         """Begin to install a snapshot; None while a rewrite or another install is under way.
         `index`: what it has applied.
         """

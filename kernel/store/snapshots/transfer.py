@@ -364,6 +364,8 @@ class SnapshotReceiver:
         """By group when what its last transfer has left is forgotten."""
         self.received_bytes = 0
         """Of snapshots' files and entries, since the process began: also of those given up."""
+        for group in host.journal.kept:  # of the last run
+            self._keep(RaftGroup(group))
 
     def is_receiving(self, group: RaftGroup) -> bool:
         """Whether a snapshot of the group is on its way: its log must not change meanwhile."""
@@ -413,10 +415,8 @@ class SnapshotReceiver:
                 await self._entries(job, lacking, sender, snapshot.index)
                 await self._write(name, records)
                 await self._until(job, lambda each: each.is_placed)
-                if not self._host.seal(group, snapshot):
+                if not self._host.seal(group, snapshot) or not job.is_sound:
                     return  # the log has come so far by itself meanwhile
-                if not job.is_sound:
-                    raise KernelError(Code.BUSY, f"group {group} has changed meanwhile")
                 job.close(snapshot.index, snapshot.term)
                 await self._until(job, lambda each: each.closed)
                 received = Received(group, snapshot, sender, name, state, refers, job)
@@ -465,6 +465,12 @@ class SnapshotReceiver:
 
     async def _lacking(self, job: InstallJob, indexes: Sequence[int]) -> Sequence[int]:
         """What of them has to come."""
+        journal = self._host.journal
+        while (kept := job.unverified) is not None:
+            check = journal.check_kept(job.group, kept)
+            while not check.done:
+                await in_thread(self._runner, check.run)
+            job.checked(kept, is_whole=check.is_whole)
         lacking = array("Q")
         for first in range(0, len(indexes), LOOKS_MAX):
             some = indexes[first : first + LOOKS_MAX]

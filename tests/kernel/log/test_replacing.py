@@ -45,6 +45,7 @@ class Machine:
         self.replaced = 0
         self.taken_held = self.taken_kept = 0
         """Entries that an install found here, applied by this log or kept from an earlier one."""
+        self.taken_after_a_crash = 0
         self._recover()
 
     def _recover(self) -> None:
@@ -210,8 +211,11 @@ class Machine:
 
     def _receive(self, job: InstallJob, log: Log, new: Log) -> bool:
         """What is not here yet comes; False: power fails, or it is given up."""
+        after_a_crash = job.unverified is not None
+        checked(self.journal, job)
         for index in sorted(new.held):
             if job.take(index):
+                self.taken_after_a_crash += after_a_crash and index not in log.held
                 self.taken_held += index in log.held
                 self.taken_kept += index not in log.held
                 continue
@@ -243,6 +247,16 @@ class Machine:
             for index in log.held:
                 found = self.journal.read(group, index)
                 assert entry.slot(found, 0) == entry.slot(log.entries[index - 1][1], 0)
+
+
+def checked(journal: Journal, job: InstallJob) -> None:
+    """What an earlier run has kept is whole."""
+    while (kept := job.unverified) is not None:
+        check = journal.check_kept(job.group, kept)
+        while not check.done:
+            check.run()
+        assert check.is_whole
+        job.checked(kept, is_whole=True)
 
 
 @pytest.mark.parametrize("seed", range(40))
