@@ -166,6 +166,11 @@ class InstallJob:
         return True
 
     @property
+    def held_entries(self) -> int:
+        """Of those taken, how many the group's state holds."""
+        return len(self._held)
+
+    @property
     def is_sound(self) -> bool:
         """Whether all that was taken is still here, and the log has got no entry. Nothing happens
         to a group that its snapshot has not come to, so both are so; it costs little to look.

@@ -23,6 +23,7 @@ WANTED = (
     *("ring learnt while something was on its way", "spread answered", "hold"),
     *("transaction during a resize", "purge during a resize", "delete during a resize"),
     *("move during a resize", "lease kept over a resize", "size: grow"),
+    *("entry held was taken over", "entry kept was taken over"),
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 
