@@ -41,9 +41,10 @@ GONE = entry.build(0, (), (), ())
 
 _EMPTY_BYTES = HEADER_BYTES + len(GONE)
 
-KEPT_MAX = 16
-"""Installs that were given up of which a group's entries are kept; the oldest goes then. A
-checkpoint names each by 40 bytes."""
+KEPT_MAX = 64
+"""Installs that were given up of which a group's entries are kept, those that follow one another
+without a rewrite between them taken as one; the oldest goes then. A checkpoint names each by 40
+bytes, and recovery looks through them for each rewritten entry."""
 
 
 class EntryRows:
@@ -86,6 +87,21 @@ class KeptEntries:
     verified: bool = True
     """This process has written them; else they have to be read once more (`KeptCheck`)."""
 
+    def ends_before(self, other: KeptEntries) -> bool:
+        """Whether all indexes of the other one are higher."""
+        return self.rows.indexes[-1] < other.rows.indexes[0]
+
+    def joined(self, other: KeptEntries) -> KeptEntries:
+        """Both as one: no rewritten entry of another group stands between them."""
+        rows = EntryRows()
+        for each in (self.rows, other.rows):
+            rows.indexes.extend(each.indexes)
+            rows.positions.extend(each.positions)
+            rows.lengths.extend(each.lengths)
+        segments = self.segments | other.segments
+        close = Close(0, self.close.first, other.close.last, min(segments), max(segments))
+        return KeptEntries(close, rows, segments)
+
 
 class InstallJob:
     """The entries of one group's snapshot."""
@@ -123,6 +139,8 @@ class InstallJob:
         self._close_sequence = 0
         self.closing = False
         self.closed = False
+        self.is_waited_for = False
+        """A rewrite might begin if this did not hold the journal."""
         self.bytes_rewritten = 0
 
     @property
@@ -225,13 +243,23 @@ class InstallJob:
                 locations.retain(group, index, count)
         locations.checkpointed(group, self.index)
 
-    def keep(self) -> list[KeptEntries]:
-        """It is given up: what may be of use to the next one."""
+    @property
+    def may_begin_anew(self) -> bool:
+        """Whether it may be given up and begun again without the loss of what was kept first."""
+        return len(self.kept) < KEPT_MAX - 1
+
+    def keep(self, run_first: int) -> list[KeptEntries]:
+        """It is given up: what may be of use to the next one. `run_first`: from this sequence on,
+        rewritten entries are of this group only.
+        """
         if self._grew:
             return []
         if not self._first:
             return self.kept
         own = KeptEntries(self.close_record(), self._came, frozenset(self._segments))
+        last = self.kept[-1] if self.kept else None
+        if last is not None and last.close.last >= run_first and last.ends_before(own):
+            return [*self.kept[:-1], last.joined(own)]
         return [*self.kept, own][-KEPT_MAX:]
 
     def named(self) -> tuple[Close, ...]:

@@ -17,12 +17,13 @@ from kernel.broker.snapshots.snapshot import dump
 from kernel.common.errors import KernelError
 from kernel.common.ids import QueueId, RaftGroup, TopicId, queue_id
 from kernel.log.format import entry as entries
+from kernel.log.install import GONE
 from kernel.log.journal import Journal
 from kernel.log.reading.read import ReadJob
 from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
 from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, RaftMessage, Snapshot
 from kernel.requests.publish_part import Part
-from kernel.store.snapshots.transfer import GONE, HOLD_SECONDS
+from kernel.store.snapshots.transfer import HOLD_SECONDS
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.peer import Draft
 
@@ -373,6 +374,29 @@ def test_a_transfer_goes_on_where_it_was_after_a_cut_that_is_not_too_long(away_s
         scenario()
 
 
+def test_what_has_come_before_a_crash_of_the_receiver_does_not_come_again() -> None:
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        publisher = Publisher(cluster)
+        leader, node = await in_mid_transfer(cluster, publisher)
+        node.crash(3)
+        await node.start()
+        await level(cluster)
+        receiver = node.opened.receiver
+        assert receiver is not None
+        assert receiver.taken_bytes > PART_BYTES / 4
+        assert receiver.received_bytes < SNAPSHOT_BYTES
+        assert await bodies_at(node) == await bodies_at(leader)
+        node.crash(4)
+        await node.start()
+        await level(cluster)
+        assert await bodies_at(node) == await bodies_at(leader)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        scenario()
+
+
 def test_a_store_takes_in_as_much_a_second_as_it_is_told() -> None:
     @clustered()
     async def scenario(cluster: Cluster) -> None:
@@ -390,6 +414,38 @@ def test_a_store_takes_in_as_much_a_second_as_it_is_told() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        scenario()
+
+
+def test_a_slow_transfer_lets_rewrites_go_first_and_takes_over_what_has_come() -> None:
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        publisher = Publisher(cluster)
+        leader, node = await in_mid_transfer(cluster, publisher)
+        receiver, journal = node.opened.receiver, node.opened.store.journal
+        assert receiver is not None
+        receiver.pace.bytes_per_second = SNAPSHOT_BYTES // 10
+        refused = 0
+        while receiver.progress:
+            job = journal._space._rewrite
+            journal.rewrite_candidate()  # as housekeeping does, where the journal is mostly dead
+            refused = 0 if job is None else refused + 1
+            assert refused < 100, "it holds the journal for longer"
+            await asyncio.sleep(0.1)
+        assert receiver.interrupted >= 2
+        assert (receiver.installed, receiver.failures) == (1, 0)
+        assert receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES
+        await level(cluster)
+        assert await bodies_at(node) == await bodies_at(leader)
+        node.crash(3)
+        await node.start()
+        await level(cluster)
+        assert await bodies_at(node) == await bodies_at(leader)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        patch.setattr("kernel.store.snapshots.transfer.STRETCH_SECONDS", 0.5)
+        patch.setattr("kernel.store.snapshots.transfer.GAP_SECONDS", 0.5)
         scenario()
 
 

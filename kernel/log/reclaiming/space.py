@@ -63,6 +63,9 @@ class Space:
         self._rewrite: RewriteJob | InstallJob | None = None
         self.kept: dict[int, list[KeptEntries]] = {}
         """Of installs that were given up, by group."""
+        self._run = (-1, 0)
+        """Group and first sequence of the rewritten entries that were written last, with none of
+        another group's between them."""
         self._not_rewritable: set[int] = set()
         self._to_index: list[Segment] = []
         self._indexing: LocationFileJob | None = None
@@ -185,6 +188,8 @@ class Space:
         """The sparsest segment with a live share under `share`, if a rewrite can begin."""
         best: Segment | None = None
         if not self._may_rewrite():
+            if isinstance(self._rewrite, InstallJob):
+                self._rewrite.is_waited_for = True
             return None
         for number, segment in self._locations.segments.items():
             if not segment.sealed or not segment.live_entries or number >= self.limit:
@@ -230,7 +235,7 @@ class Space:
         """
         if self._rewrite is job:
             self._rewrite = None
-            kept = job.keep()
+            kept = job.keep(self._run[1])
             if kept:
                 self.kept[job.group] = kept
 
@@ -256,14 +261,19 @@ class Space:
         return tuple(self._closed)
 
     def _may_rewrite(self) -> bool:
-        """None is under way, nor are records of an abandoned one still queued."""
-        queued = any(record[0] == RecordType.REWRITE for record in self._writer.pending)
+        """None is under way, nor are records of an abandoned one still queued: its closing record
+        would be taken for that of the next.
+        """
+        kinds = (RecordType.REWRITE, RecordType.CLOSE)
+        queued = any(record[0] in kinds for record in self._writer.pending)
         return self._rewrite is None and not queued
 
     def _placed(
         self, kind: int, group: int, index: int, position: int, length: int, sequence: int
     ) -> None:
         rewrite = self._rewrite
+        if kind == RecordType.REWRITE and group != self._run[0]:
+            self._run = (group, sequence)
         if rewrite is not None and kind == RecordType.REWRITE:
             rewrite.placed(group, index, position, length, sequence)
         elif rewrite is not None and kind == RecordType.CLOSE:

@@ -5,12 +5,14 @@ stands for, of one group, with none of another group's between them, are taken f
 a rewrite that was abandoned has left some of these too, and they are as good. Each record is looked
 at once more before it counts (`reading.kept_check`), for those of old segments were not read.
 
-Nothing is kept of a group that is void, and of no group where the journal does not read.
+Nothing is kept of a group that is void, and of no group where the journal does not read; nor what
+the group's snapshot has applied: that holds it, or nobody wants it any more. So what a store has
+of a group from before it left that is not met again when it comes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..format.record import Close
 from ..install import KEPT_MAX, EntryRows, KeptEntries
@@ -24,7 +26,7 @@ def kept_entries(scan: Scan) -> dict[int, list[KeptEntries]]:
     if scan.unreadable or scan.spoilt or scan.damage_all is not None:
         return {}
     found: dict[int, list[KeptEntries]] = {}
-    for run in _runs(_there(scan)):
+    for run in _runs(_there(scan), scan.marks):
         header = run[0].header
         if header.group in scan.damaged or header.sequence < scan.last_entries.get(header.group, 0):
             continue
@@ -45,17 +47,20 @@ def _there(scan: Scan) -> Iterator[Place]:
             yield place
 
 
-def _runs(places: Iterator[Place]) -> Iterator[list[Place]]:
-    """Of one group, with rising indexes, one behind another."""
+def _runs(places: Iterator[Place], marks: Mapping[int, int]) -> Iterator[list[Place]]:
+    """Of one group, with rising indexes above its mark, one behind another."""
     run: list[Place] = []
     for place in places:
+        header = place.header
+        counts = header.log_index > marks.get(header.group, 0)
         if run:
-            last, header = run[-1].header, place.header
+            last = run[-1].header
             follows = last.group == header.group and last.sequence < header.sequence
-            if not follows or last.log_index >= header.log_index:
+            if not (counts and follows and last.log_index < header.log_index):
                 yield run
                 run = []
-        run.append(place)
+        if counts:
+            run.append(place)
     if run:
         yield run
 

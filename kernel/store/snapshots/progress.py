@@ -23,9 +23,6 @@ class Progress:
         """This and the next: 0 until the first answer, or the whole file, has come."""
         self.entries = 0
         self.entries_total = 0
-        self.taken_entries = 0
-        self.taken_bytes = 0
-        """What was here already, and did not have to come."""
         self.bytes = 0
         """Of the file and of entries; how many the entries have is known once they have come."""
         self._clock = clock
@@ -44,11 +41,6 @@ class Progress:
         self.file_bytes += count
         self.file_bytes_total = total
         self._took(count)
-
-    def took_over(self, entries: int, count: int) -> None:
-        """So many entries of so many bytes were here already."""
-        self.taken_entries += entries
-        self.taken_bytes += count
 
     def took_entry(self, count: int) -> None:
         """An entry of so many bytes has come."""

@@ -73,7 +73,14 @@ leader's next offer is waited for. Longer than a switch or a link takes to come 
 because a journal that waits for entries gives no room back meanwhile."""
 
 HURRY_SECONDS = 300.0
-"""A snapshot of a group that is offered so shortly after the one before follows from it."""
+"""A snapshot of a group that is offered so shortly after one was taken in follows from it."""
+
+STRETCH_SECONDS = 60.0
+"""So long at a stretch a transfer holds the journal while a rewrite waits, which may be what gives
+room back: then it lets that go first, and takes over what has come."""
+
+GAP_SECONDS = 1.0
+"""It leaves the journal alone for so long: several times what housekeeping takes to look."""
 
 KEPT_SECONDS = 600.0
 """So long after a transfer was given up what has come is kept for the next one: longer than it
@@ -345,11 +352,13 @@ class SnapshotReceiver:
         self._unwanted: set[RaftGroup] = set()
         """Groups whose snapshot is on its way for nothing."""
         self._turn = asyncio.Lock()
-        self.pace = CopyPace(lambda: asyncio.get_running_loop().time())
-        self._ended: dict[RaftGroup, float] = {}
-        """When the last snapshot of a group ended, whatever its end: one that follows soon comes as
-        fast as it can. A leader keeps only so much of what comes after a snapshot, so that a slow
-        copy may be followed by another one, and would be again and again.
+        self._loop = asyncio.get_running_loop()
+        self.pace = CopyPace(self._loop.time)
+        self._installed: dict[RaftGroup, float] = {}
+        """When the last snapshot of a group was taken in: one that follows soon comes as fast as it
+        can. A leader keeps only so much of what comes after a snapshot, so that a slow copy may be
+        followed by another one, and would be again and again. One that was given up has not come to
+        its end: what follows brings the rest of it, no faster.
         """
         self.progress: dict[RaftGroup, Progress] = {}
         """Of those that are on their way, or wait for their turn."""
@@ -357,6 +366,8 @@ class SnapshotReceiver:
         self.failures = 0
         self.resumed = 0
         """How often a transfer went on after a sender had not answered `RETRIES_MAX` times."""
+        self.interrupted = 0
+        """How often one let a rewrite of the journal go first."""
         self.taken_entries = 0
         self.taken_bytes = 0
         """What snapshots refer to and did not have to come, since it was here."""
@@ -374,12 +385,11 @@ class SnapshotReceiver:
     def offered(self, group: RaftGroup, message: RaftMessage) -> None:
         """A leader offers a snapshot."""
         if group not in self._tasks and message.snapshot is not None:
-            loop = asyncio.get_running_loop()
-            ended = self._ended.get(group)
-            hurries = ended is not None and loop.time() - ended < HURRY_SECONDS
-            self.progress[group] = Progress(message.sender, loop.time, hurries=hurries)
+            installed, now = self._installed.get(group), self._loop.time
+            hurries = installed is not None and now() - installed < HURRY_SECONDS
+            self.progress[group] = Progress(message.sender, now, hurries=hurries)
             work = self._receive(group, message.snapshot, message.sender)
-            self._tasks[group] = loop.create_task(work)
+            self._tasks[group] = self._loop.create_task(work)
 
     def give_up(self, group: RaftGroup) -> None:
         """Nobody wants the group's snapshot here any more. One that waits for its turn ends now;
@@ -410,9 +420,14 @@ class SnapshotReceiver:
                 records = await self._file(group, snapshot, sender)
                 state = _state_of(records, snapshot, self._host.understands)
                 refers = references(state)
+                indexes = sorted(refers)
                 job = await self._begin(group, snapshot.index)
-                lacking = await self._lacking(job, sorted(refers))
-                await self._entries(job, lacking, sender, snapshot.index)
+                while not await self._entries(job, indexes, sender, snapshot.index):
+                    self._host.journal.give_up_install(job)
+                    job = None
+                    self.interrupted += 1
+                    await asyncio.sleep(GAP_SECONDS)
+                    job = await self._begin(group, snapshot.index)
                 await self._write(name, records)
                 await self._until(job, lambda each: each.is_placed)
                 if not self._host.seal(group, snapshot) or not job.is_sound:
@@ -423,6 +438,7 @@ class SnapshotReceiver:
                 job = None
                 await self._checkpoints.install(received)
                 self.installed += 1
+                self._installed[group] = self._loop.time()
         except FormatError as error:
             self._fatal("a snapshot of another store cannot be read", error)
         except (KernelError, ValueError):
@@ -438,19 +454,29 @@ class SnapshotReceiver:
             self._keep(group)
             self._host.unseal(group)
             self._checkpoints.keep_no_longer(name)
-            if group in self._unwanted:
-                self._unwanted.discard(group)
-            else:
-                self._ended[group] = asyncio.get_running_loop().time()
+            self._unwanted.discard(group)
             del self._tasks[group], self.progress[group]
 
     async def _until(self, job: InstallJob, condition: Callable[[InstallJob], bool]) -> None:
-        """Return once it is so: the disk may have no room for a while."""
+        """Return once it is so: the disk may have no room for a while. KernelError if that lasts:
+        what has come is in the way of others then.
+        """
+        until = self._loop.time() + HOLD_SECONDS
         while True:
-            await self._host.flushed()
+            await self._flushed(until)
             if condition(job):
                 return
             await asyncio.sleep(WAIT_SECONDS)
+            if self._loop.time() >= until:
+                raise KernelError(Code.NO_SPACE, f"no room for a snapshot of group {job.group}")
+
+    async def _flushed(self, until: float) -> None:
+        """Return once what is queued is synced. KernelError if nothing is by then."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self._host.flushed()
+        except TimeoutError:
+            raise KernelError(Code.NO_SPACE, "the disk takes nothing") from None
 
     def _keep(self, group: RaftGroup) -> None:
         """What has come of a transfer that was given up is of use for a while, if it is wanted."""
@@ -460,8 +486,13 @@ class SnapshotReceiver:
         if group in self._unwanted:
             journal.forget_kept(group)
         elif group in journal.kept:
-            loop = asyncio.get_running_loop()
-            self._forgetting[group] = loop.call_later(KEPT_SECONDS, journal.forget_kept, group)
+            self._forgetting[group] = self._loop.call_later(KEPT_SECONDS, self._forget, group)
+
+    def _forget(self, group: RaftGroup) -> None:
+        """No transfer has come that could take it over. One that waits for its turn will."""
+        del self._forgetting[group]
+        if group not in self._tasks:
+            self._host.journal.forget_kept(group)
 
     async def _lacking(self, job: InstallJob, indexes: Sequence[int]) -> Sequence[int]:
         """What of them has to come."""
@@ -476,9 +507,6 @@ class SnapshotReceiver:
             some = indexes[first : first + LOOKS_MAX]
             lacking.extend(index for index in some if not job.take(index))
             await asyncio.sleep(0)
-        self.taken_entries += job.taken_entries
-        self.taken_bytes += job.taken_bytes
-        self.progress[RaftGroup(job.group)].took_over(job.taken_entries, job.taken_bytes)
         return lacking
 
     async def _begin(self, group: RaftGroup, index: int) -> InstallJob:
@@ -504,23 +532,34 @@ class SnapshotReceiver:
 
     async def _entries(
         self, job: InstallJob, indexes: Sequence[int], sender: int, applied: int
-    ) -> None:
+    ) -> bool:
+        """Have what is not here yet come; False: it is to be given up and begun again, since a
+        rewrite waits for the journal.
+        """
         at, group = 0, RaftGroup(job.group)
         progress = self.progress[group]
-        progress.entries_total = len(indexes)
-        while at < len(indexes):
-            some = tuple(indexes[at : at + ENTRIES_MAX])
+        until = self._loop.time() + STRETCH_SECONDS
+        lacking = await self._lacking(job, indexes)
+        if not progress.entries:
+            self.taken_entries += job.taken_entries
+            self.taken_bytes += job.taken_bytes
+        progress.entries_total = progress.entries + len(lacking)
+        while at < len(lacking):
+            if job.is_waited_for and job.may_begin_anew and self._loop.time() >= until:
+                return False
+            some = tuple(lacking[at : at + ENTRIES_MAX])
             question = _encode(ReadEntries(job.group, some, applied))
             rows = _decode_entries(await self._answer(group, sender, question)).rows
-            if [row[0] for row in rows] != list(indexes[at : at + len(rows)]) or not rows:
+            if [row[0] for row in rows] != list(some[: len(rows)]) or not rows:
                 raise KernelError(Code.INVALID_ARGUMENT, "entries that were not asked for")
             for index, term, body in rows:
                 job.append(term, index, body or GONE)
                 self.received_bytes += len(body)
                 progress.took_entry(len(body))
             at += len(rows)
-            await self._host.flushed()
+            await self._flushed(self._loop.time() + HOLD_SECONDS)
             await self._pause(group, sum(len(body) for _, _, body in rows))
+        return True
 
     async def _pause(self, group: RaftGroup, size_bytes: int) -> None:
         """Wait as the pace says."""
@@ -529,11 +568,10 @@ class SnapshotReceiver:
 
     async def _answer(self, group: RaftGroup, sender: int, question: bytes) -> bytes:
         """What the sender says. Raises KernelError once it is given up."""
-        loop = asyncio.get_running_loop()
-        tries, until = 0, loop.time() + RETRIES_MAX * RETRY_SECONDS + HOLD_SECONDS
+        tries, until = 0, self._loop.time() + RETRIES_MAX * RETRY_SECONDS + HOLD_SECONDS
         if group in self._unwanted:
             raise KernelError(Code.NOT_FOUND, f"this store is no member of group {group} any more")
-        while tries < RETRIES_MAX or (loop.time() < until and self._holds(group, sender)):
+        while tries < RETRIES_MAX or (self._loop.time() < until and self._holds(group, sender)):
             try:
                 answer = await self._ask.ask(sender, question)
             except KernelError as error:

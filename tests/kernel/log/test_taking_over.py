@@ -13,7 +13,7 @@ from tests.kernel.log.harness import OPTIONS, body_of, commit, new_journal
 from tests.simulator.disk import SimulatedDisk
 
 GROUP, OTHER = 1, 2
-BODIES = {index: body_of([b"%d" % index * 700]) for index in range(1, 60)}
+BODIES = {index: body_of([b"%d" % index * 700]) for index in range(1, 200)}
 """What is committed at each index, 700 bytes and more: a few to a page, dozens to a segment."""
 
 HELD, KEPT, NEW = (2, 5), (11, 14, 17), (22, 25)
@@ -87,8 +87,12 @@ def installed(journal: Journal, job: InstallJob, *indexes: int, snapshot: int = 
 def after_a_crash(
     disk: SimulatedDisk, *held: int, seed: int | None = None, damaged: int = 0
 ) -> Journal:
-    after = disk.crashed_copy(seed)
-    journal, found = Journal.recover(after, OPTIONS, Checkpoint.read(after))
+    return restarted(disk.crashed_copy(seed), *held, damaged=damaged)
+
+
+def restarted(disk: SimulatedDisk, *held: int, damaged: int = 0) -> Journal:
+    """The process was killed, and starts: what it has written is there, synced or not."""
+    journal, found = Journal.recover(disk, OPTIONS, Checkpoint.read(disk))
     assert len(found.damaged) == damaged
     for _ in found.entries:
         pass
@@ -169,13 +173,112 @@ def test_what_several_installs_have_left_is_taken_together(left: int) -> None:
     assert came(journal, begun(journal), *range(11, 11 + left), 22, 23) == [23]
 
 
+def of_another_group(journal: Journal, index: int) -> None:
+    """An install of another group, given up."""
+    job = journal.install(OTHER, LAST)
+    assert job is not None
+    job.append(0, index, BODIES[index])
+    commit(journal)
+    journal.give_up_install(job)
+
+
+def test_installs_with_nothing_rewritten_between_them_leave_one_thing_however_many() -> None:
+    disk, journal = following()
+    indexes = range(11, 15 + 2 * KEPT_MAX)
+    for index in indexes:
+        given_up(journal, index, snapshot=200)
+    filled(journal)
+    for each in (journal, after_a_crash(disk, *HELD)):
+        job = begun(each, 200)
+        assert len(job.kept) == 1
+        assert all(job.take(index) for index in indexes)
+
+
+def test_an_index_that_comes_late_is_kept_apart() -> None:
+    """Indexes are looked for in rising order."""
+    disk, journal = following()
+    given_up(journal, 14)
+    given_up(journal, 11)
+    given_up(journal, 17)
+    job = begun(journal)
+    assert [list(each.rows.indexes) for each in job.kept] == [[14], [11, 17]]
+    assert came(journal, job, 11, 14, 17, 22) == [22]
+    installed(journal, job, 11, 14, 17, 22)
+    is_whole(after_a_crash(disk, 11, 14, 17, 22), 11, 14, 17, 22)
+
+
 def test_the_oldest_of_too_many_goes() -> None:
     _disk, journal = following()
     for index in range(11, 12 + KEPT_MAX):
-        given_up(journal, index, snapshot=LAST)
-    job = begun(journal)
+        given_up(journal, index, snapshot=200)
+        of_another_group(journal, 11)
+    job = begun(journal, 200)
     assert len(job.kept) == KEPT_MAX
+    assert not job.may_begin_anew
     assert came(journal, job, *range(11, 12 + KEPT_MAX)) == [11]
+
+
+def test_after_a_restart_each_group_finds_its_own_though_they_stand_between_one_another() -> None:
+    disk, journal = following()
+    given_up(journal, 11, 14)
+    of_another_group(journal, 12)
+    given_up(journal, 17)
+    journal.append_hard_state(GROUP, 1, 0, 0)  # a later batch: all before it was synced
+    commit(journal)
+    journal = restarted(disk, *HELD)
+    assert set(journal.kept) == {GROUP, OTHER}
+    job = begun(journal)
+    assert [list(each.rows.indexes) for each in job.kept] == [[11, 14], [17]]
+    wanted = (*HELD, 11, 14, 17, 22)
+    assert came(journal, job, *wanted) == [22]
+    installed(journal, job, *wanted)
+    journal = restarted(disk, *wanted)
+    is_whole(journal, *wanted)
+    assert not journal.has(OTHER, 12), "nobody has named it"
+    other = journal.install(OTHER, LAST)
+    assert other is not None
+    assert [list(each.rows.indexes) for each in other.kept] == [[12]]
+    is_whole(after_a_crash(disk, *wanted), *wanted)
+
+
+def test_one_that_is_damaged_costs_itself_alone_where_a_start_has_not_read_it() -> None:
+    disk, journal = following()
+    given_up(journal, 11, 14)
+    of_another_group(journal, 12)
+    given_up(journal, 17)
+    filled(journal)
+    job = journal.install(GROUP, LAST)
+    assert job is not None
+    position = job.kept[0].rows.positions[1]
+    disk.flip(segment_name(position >> SEGMENT_SHIFT), ((position & OFFSET_MASK) << 3) + 300)
+    journal = restarted(disk, *HELD)
+    job = begun(journal)
+    wanted = (*HELD, 11, 14, 17)
+    assert came(journal, job, *wanted) == [11, 14]
+    installed(journal, job, *wanted)
+    is_whole(restarted(disk, *wanted), *wanted)
+
+
+def test_the_closing_record_of_one_that_was_given_up_does_not_close_the_next() -> None:
+    """It may still be queued then: the next would count before it is on disk."""
+    _disk, journal = following()
+    job = begun(journal, FIRST)
+    came(journal, job, *KEPT)
+    assert job.close(FIRST, 2)
+    journal.give_up_install(job)
+    assert journal.install(GROUP, LAST) is None
+    commit(journal)
+    job = begun(journal)
+    assert came(journal, job, *KEPT, *NEW) == [*NEW]
+    assert not job.closed
+
+
+def test_an_install_hears_that_a_rewrite_waits() -> None:
+    _disk, journal = following()
+    job = begun(journal)
+    assert not job.is_waited_for
+    assert journal.rewrite_candidate(1.0) is None
+    assert job.is_waited_for
 
 
 def test_what_a_log_has_and_its_state_has_not_applied_is_not_taken() -> None:
@@ -244,6 +347,24 @@ def test_a_group_that_was_left_claims_nothing() -> None:
     journal.checkpointed(job)
     journal.leave(GROUP)
     assert came(journal, begun(journal), *HELD, *KEPT) == [*HELD, *KEPT]
+
+
+def test_who_has_come_back_finds_nothing_from_before_it_left() -> None:
+    disk, journal = following()
+    given_up(journal, *KEPT)
+    left = journal.checkpoint({}, leaving=GROUP)
+    left.run()
+    journal.checkpointed(left)
+    journal.leave(GROUP)
+    job = begun(journal)
+    wanted = (*HELD, *KEPT)
+    assert came(journal, job, *wanted) == [*wanted]
+    installed(journal, job, *wanted)
+    journal.healed(GROUP)
+    checkpoint(journal, LAST)
+    journal = restarted(disk, *wanted)
+    assert not journal.kept
+    is_whole(journal, *wanted)
 
 
 @pytest.mark.parametrize("damage", ["flip", "spoil"])
