@@ -156,16 +156,17 @@ def test_a_rate_is_of_late_and_leaves_out_the_wait_for_its_turn() -> None:
 def test_a_pace_is_kept_over_pieces_of_any_size_and_no_pause_tries_a_leaders_patience() -> None:
     now = 100.0
     pace = CopyPace(lambda: now)
-    assert pace.took(10**9) == 0
-    pace.bytes_per_second = 1_000
+    assert pace.took(10**9, 0) == 0
     taken = 0
     for size in (500, 2_000, 1, 1_499) * 10:
-        now += pace.took(size)
+        now += pace.took(size, 1_000)
         taken += size
     assert now - 100.0 == pytest.approx(taken / 1_000)
     now += 60  # what was not used is not saved up
-    assert pace.took(1_000) == 1.0
-    assert pace.took(10**6) == PAUSE_SECONDS_MAX < transfer.PATIENCE_MS / 1_000
+    assert pace.took(1_000, 1_000) == 1.0
+    assert pace.took(10**6, 1_000) == PAUSE_SECONDS_MAX < transfer.PATIENCE_MS / 1_000
+    assert pace.took(1_000, 2_000) == 0.5, "what was owed at another pace is not owed any more"
+    assert pace.took(10**6, 0) == 0
 
 
 class Unheard:

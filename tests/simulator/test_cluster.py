@@ -23,6 +23,7 @@ from kernel.log.reading.read import ReadJob
 from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
 from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, RaftMessage, Snapshot
 from kernel.requests.publish_part import Part
+from kernel.store.snapshots.copy_pace import PAUSE_SECONDS_MAX
 from kernel.store.snapshots.transfer import HOLD_SECONDS
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.peer import Draft
@@ -404,13 +405,35 @@ def test_a_store_takes_in_as_much_a_second_as_it_is_told() -> None:
         leader, node = await in_mid_transfer(cluster, publisher)
         receiver = node.opened.receiver
         assert receiver is not None
-        receiver.pace.bytes_per_second = SNAPSHOT_BYTES // 10
+        receiver.bytes_per_second = SNAPSHOT_BYTES // 10
         began, had = cluster.loop.time(), receiver.received_bytes
         await level(cluster)
         bytes_paced = receiver.received_bytes - had
         assert cluster.loop.time() - began >= 0.8 * 10 * bytes_paced / SNAPSHOT_BYTES
         assert (receiver.installed, receiver.failures) == (1, 0)
         assert await bodies_at(node) == await bodies_at(leader)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        scenario()
+
+
+def test_a_transfer_on_its_way_goes_on_as_fast_as_is_said_last() -> None:
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        _leader, node = await in_mid_transfer(cluster, Publisher(cluster))
+        receiver = node.opened.receiver
+        assert receiver is not None
+        receiver.rate_of = lambda _group: 1
+        await asyncio.sleep(30)
+        assert receiver.progress
+        assert receiver.rate_max(GROUP) == 1
+        receiver.rate_of = lambda _group: 10 * SNAPSHOT_BYTES
+        began = cluster.loop.time()
+        while receiver.progress:
+            await asyncio.sleep(0.1)
+        assert cluster.loop.time() - began < PAUSE_SECONDS_MAX + 2
+        assert (receiver.installed, receiver.failures) == (1, 0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
@@ -424,7 +447,7 @@ def test_a_slow_transfer_lets_rewrites_go_first_and_takes_over_what_has_come() -
         leader, node = await in_mid_transfer(cluster, publisher)
         receiver, journal = node.opened.receiver, node.opened.store.journal
         assert receiver is not None
-        receiver.pace.bytes_per_second = SNAPSHOT_BYTES // 10
+        receiver.bytes_per_second = SNAPSHOT_BYTES // 10
         refused = 0
         while receiver.progress:
             job = journal._space._rewrite

@@ -353,7 +353,12 @@ class SnapshotReceiver:
         """Groups whose snapshot is on its way for nothing."""
         self._turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self.pace = CopyPace(self._loop.time)
+        self._pace = CopyPace(self._loop.time)
+        self.bytes_per_second = 0
+        """As the settings say: as fast as they come with 0."""
+        self.rate_of: Callable[[RaftGroup], int] = lambda _group: self.bytes_per_second
+        """Bytes a second that a group's copy may take. Set by whoever knows of the cluster
+        (`cluster.copy_rate`)."""
         self._installed: dict[RaftGroup, float] = {}
         """When the last snapshot of a group was taken in: one that follows soon comes as fast as it
         can. A leader keeps only so much of what comes after a snapshot, so that a slow copy may be
@@ -563,8 +568,12 @@ class SnapshotReceiver:
 
     async def _pause(self, group: RaftGroup, size_bytes: int) -> None:
         """Wait as the pace says."""
-        if not self.progress[group].hurries and (seconds := self.pace.took(size_bytes)):
+        if seconds := self._pace.took(size_bytes, self.rate_max(group)):
             await asyncio.sleep(seconds)
+
+    def rate_max(self, group: RaftGroup) -> int:
+        """Bytes a second that the snapshot of a group on its way may take; 0: no bound."""
+        return 0 if self.progress[group].hurries else self.rate_of(group)
 
     async def _answer(self, group: RaftGroup, sender: int, question: bytes) -> bytes:
         """What the sender says. Raises KernelError once it is given up."""
