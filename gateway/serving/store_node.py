@@ -250,7 +250,7 @@ class StoreNode(ServingNode):
         )
         roster.level = lambda: local.store.feature_level
         assert local.receiver is not None, "a store with peers takes in what they send"
-        local.receiver.pace.bytes_per_second = cluster.copy_bytes_per_second
+        local.receiver.bytes_per_second = cluster.copy_bytes_per_second
         self._local = local
         return local, links
 

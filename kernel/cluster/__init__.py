@@ -9,6 +9,7 @@
 - `placement`: which stores are to hold which group's replicas, and which is to lead (ADR 30)
 - `replica_moves`: replicas of a group that are to be in other stores
 - `replica_count`: in how many stores each group is to be; `placing`: what a manager does about it
+- `copy_rate`: how fast stores take in copies of groups
 - `added_groups`: data groups that came while it ran; `births`: what a store does about them;
   `growing`: what a manager does
 - `short_groups`: those that have fewer, as every store is told

@@ -17,7 +17,7 @@ from ..common.ids import ADDED_FIRST, METADATA_GROUP, RaftGroup
 from ..common.limits import ADDED_GROUPS_MAX
 from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.raft_groups.healing import LEVEL_ENTRIES
-from . import messages, replica_moves
+from . import copy_rate, messages, replica_moves
 from .cluster_cut import cut_of, cut_stores
 from .leader_balance import moves
 from .messages import (
@@ -114,6 +114,9 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     """Of where replicas are: what no move mends."""
     added: list[AddedStatus] = []
     """Data groups that were added since the cluster began."""
+    copy_rate: int | None = None
+    """Bytes a second that copies may take of each store; 0: no bound; null: what each store's
+    settings say."""
 
 
 class ClusterAdmin:
@@ -160,6 +163,19 @@ class ClusterAdmin:
                 raise KernelError(Code.NOT_FOUND, f"there is no store {asked.to} in the cluster")
             replica_moves.check(asked, groups.get(asked.group), records, same_host=same_host)
         return await self._ask(METADATA_GROUP, messages.MOVE, asked)
+
+    async def set_copy_rate(self, rate: int) -> StepProgress:
+        """Have the copies that each store takes in have so many bytes a second, 0: no bound. Raises
+        KernelError (`copy_rate.check`; NOT_ALLOWED: an older build leads group 0).
+        """
+        copy_rate.check(rate)
+        try:
+            return await self._ask(METADATA_GROUP, messages.SET_REPLICAS, SetReplicas(0, rate))
+        except KernelError as error:
+            if error.code is not Code.INVALID_ARGUMENT:
+                raise
+            message = "the store that leads group 0 is of an older build, which knows of no rate"
+            raise KernelError(Code.NOT_ALLOWED, message) from None
 
     async def set_replicas(self, count: int) -> StepProgress:
         """Have each data group in so many stores. Raises KernelError (`replica_count.check`)."""
@@ -380,6 +396,7 @@ class ClusterAdmin:
                 for each in said
                 for number, text in sorted(each.added.items())
             ],
+            next((e.copy_rate for e in reports.values() if e.copy_rate is not None), None),
         )
 
     async def reports(self) -> dict[int, Report]:

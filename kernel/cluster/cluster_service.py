@@ -26,9 +26,18 @@ from ..rpc.handshake import Hello
 from ..store.raft_groups.leaving import LeaveGroup
 from ..store.raft_groups.peer_links import PeerLinks
 from ..store.replica_loads import ReplicaLoads
-from . import added_groups, kept_leaders, messages, replica_count, replica_moves, short_groups
+from . import (
+    added_groups,
+    copy_rate,
+    kept_leaders,
+    messages,
+    replica_count,
+    replica_moves,
+    short_groups,
+)
 from .added_groups import AddedGroup, GroupState
 from .admission import admitted, dismissed
+from .copy_rate import CopyRate
 from .features import check, lacking, status
 from .gateway_balance import Gateways
 from .membership_steps import MembershipSteps
@@ -95,6 +104,10 @@ class ClusterService:
         self._loads = ReplicaLoads(store, clock)
         self._housekeeper = local.housekeeper
         local.client.administrator.closed = self._closed
+        receiver = local.receiver
+        if receiver is not None:
+            records, setting = local.client.records, receiver.bytes_per_second
+            receiver.rate_of = CopyRate(store, clock, records, setting).of
         self._links = links
         self._roster = roster
         self._clock = clock
@@ -374,6 +387,9 @@ class ClusterService:
     def _set_replicas(self, payload: bytes, reply: Reply) -> None:
         asked = messages.unpack(payload, SetReplicas)
         self._led(METADATA_GROUP)
+        if asked.rate is not None:
+            self._set_copy_rate(asked.rate, reply)
+            return
         self._check_level()
         replica_count.check(asked.count)
         version, count = replica_count.read(self._client.records(replica_count.KEY))
@@ -382,6 +398,21 @@ class ClusterService:
             return
         change = PutRecord(replica_count.KEY, replica_count.encode(asked.count), version)
         self._do(_answer(self._administer(change), reply))
+
+    def _set_copy_rate(self, rate: int, reply: Reply) -> None:
+        copy_rate.check(rate)
+        version, known = copy_rate.read(self._client.records(copy_rate.KEY))
+        if known == rate:
+            reply(messages.pack(StepProgress(True, "nothing changes")))
+            return
+        change = PutRecord(copy_rate.KEY, copy_rate.encode(rate), version)
+        self._do(_answer(self._administer(change), reply))
+
+    def _copy_rate(self) -> int | None:
+        """Of the leader of group 0, which knows the last one."""
+        if not self._store.serving(METADATA_GROUP):
+            return None
+        return copy_rate.read(self._client.records(copy_rate.KEY))[1]
 
     def _check_level(self) -> None:
         if self._store.feature_level < REPLICAS:
@@ -541,11 +572,14 @@ class ClusterService:
             short={group: _cut(text) for group, text in self.short.items()},
             unmended=[_cut(text) for text in self.unmended],
             added=self._added_status(),
+            copy_rate=self._copy_rate(),
             receiving=self._receiving(),
         )
 
     def _receiving(self) -> list[SnapshotReport]:
         receiver = self._store.consensus.receiver
+        if receiver is None:
+            return []
         return [
             SnapshotReport(
                 group=group,
@@ -558,8 +592,9 @@ class ClusterService:
                 bytes=each.bytes,
                 rate=each.rate,
                 seconds=each.seconds,
+                rate_max=receiver.rate_max(group),
             )
-            for group, each in (receiver.progress.items() if receiver is not None else ())
+            for group, each in receiver.progress.items()
         ]
 
     def _group(self, group: RaftGroup) -> GroupReport:

@@ -98,9 +98,15 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SetReplicas(msgspec.Struct, frozen=True, array_like=True):
-    """Each data group is to be in so many stores (`replica_count`). Answer: `StepProgress`."""
+    """Each data group is to be in so many stores (`replica_count`), or the copies that a store
+    takes in are to have so many bytes a second (`copy_rate`): not both at once, for an older build
+    that leads reads the number alone. Answer: `StepProgress`.
+    """
 
     count: int
+    """0: as it is; an older build refuses that."""
+    rate: int | None = None
+    """None: as it is; 0: no bound."""
 
 
 class AddGroups(msgspec.Struct, frozen=True, array_like=True):
@@ -283,6 +289,8 @@ class SnapshotReport(msgspec.Struct, frozen=True):
     """Bytes a second of late."""
     seconds: int
     """Since the snapshot was offered. A later one that takes its place begins anew."""
+    rate_max: int = 0
+    """Bytes a second that it may take; 0: no bound, or an older build."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -318,6 +326,9 @@ class Report(msgspec.Struct, frozen=True):
     added: dict[int, Text] = {}
     """Of the leader of group 0: groups that were added, by number, and what each waits for until
     it takes queues; empty: nothing."""
+    copy_rate: int | None = None
+    """Of the leader of group 0: bytes a second that copies may take of each store, 0: no bound;
+    None: what each store's settings say, or an older build."""
     receiving: list[SnapshotReport] = []
     """Snapshots of groups that other stores send it."""
 

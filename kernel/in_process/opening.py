@@ -156,6 +156,9 @@ def open_store(
     )
     if peers is not None:
         _transfer_snapshots(local, disk, clock, workers, peers, fatal)
+    else:  # nobody will send what could be taken over
+        for group in [*recovered.journal.kept]:
+            recovered.journal.forget_kept(group)
     return local
 
 

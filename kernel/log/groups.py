@@ -10,7 +10,7 @@ from .format.checkpoint import HardState
 class GroupLog:
     """Last entry, terms by index, hard state."""
 
-    __slots__ = ("_firsts", "_terms", "hard_state", "last_index", "last_term", "replaced")
+    __slots__ = ("_firsts", "_terms", "grew", "hard_state", "last_index", "last_term", "replaced")
 
     def __init__(self, index: int = 0, term: int = 0, hard_state: HardState | None = None) -> None:
         self.last_index = index
@@ -20,6 +20,8 @@ class GroupLog:
         self.replaced = 0
         """From this entry on the log on disk may still be the one that has been replaced here; 0:
         it is this one."""
+        self.grew = False
+        """It has got an entry since this was last set (`install`)."""
         self._firsts = [index]
         self._terms = [term]
 
@@ -28,6 +30,7 @@ class GroupLog:
         if index <= self.last_index:
             self.cut(index)
         self.last_index = index
+        self.grew = True
         if term != self.last_term:
             self.last_term = term
             self._firsts.append(index)

@@ -15,7 +15,7 @@ when every write of its batch is on the disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..common.ports import Disk
@@ -33,15 +33,17 @@ from .format.record import (
 )
 from .format.segment import SEGMENT_BYTES_MIN, Segment
 from .groups import GroupLog
-from .install import InstallJob
+from .install import InstallJob, KeptEntries
 from .options import JournalOptions
 from .reading.aside import AsideJob
 from .reading.bodies import Bodies
+from .reading.kept_check import KeptCheck
 from .reading.read import READ_AHEAD_BYTES, ReadJob, read_body
 from .reading.tail_cache import cache_key
 from .reclaiming.checkpointing import next_checkpoint
 from .reclaiming.rewrite import LiveSlots, RewriteJob
 from .reclaiming.space import MaintenanceJob, Space
+from .recovering.kept import kept_entries
 from .recovering.recovery import Recovered, RecoveredState, nothing_to_say, recover_files, replay
 from .recovering.scan import Scan
 from .statistics import JournalStatistics, SegmentStatistics, segments_of, statistics_of
@@ -103,6 +105,9 @@ class Journal:
         self._space = Space(
             disk, self._store, self._locations, self._writer, list(state.scan.closed)
         )
+        self._space.kept = kept_entries(state.scan)
+        for group in self._space.kept.keys() & self._groups.keys():
+            self._groups[group].grew = False
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -465,6 +470,7 @@ class Journal:
         """
         self._groups[group] = GroupLog(hard_state=self.hard_state(group))
         self._locations.drop(group)
+        self.forget_kept(group)
         kept = {number: each for number, each in self._checkpoint.groups.items() if number != group}
         self._checkpoint = replace(self._checkpoint, groups=kept)
         self.mark_damaged(group)
@@ -472,6 +478,7 @@ class Journal:
     def mark_damaged(self, group: int) -> None:
         """The group lost synced data: the next checkpoint says so."""
         self._damaged |= {group}
+        self.forget_kept(group)
 
     def healed(self, group: int) -> None:
         """A snapshot has taken the place of what was lost: the next checkpoint says so."""
@@ -491,15 +498,18 @@ class Journal:
         """
         self._groups[group] = GroupLog(hard_state=self.hard_state(group))
         self._locations.drop(group)
+        self.forget_kept(group)
         self.bodies.discard_group(group)
         self._damaged |= {group}
         self._left |= {group}
 
     # --- Snapshots from another store -------------------------------------------------------
 
-    def install(self, group: int) -> InstallJob | None:
-        """Begin to take in what a snapshot refers to (see `install.py`); None: not now."""
-        return self._space.install(group)
+    def install(self, group: int, index: int) -> InstallJob | None:
+        """Begin to take in what a snapshot that has applied `index` refers to (see `install.py`);
+        None: not now.
+        """
+        return self._space.install(group, self._groups, index)
 
     def installed(self, job: InstallJob, references: Mapping[int, int]) -> None:
         """The checkpoint that names the snapshot is durable: it takes the place of the group's log.
@@ -510,8 +520,23 @@ class Journal:
         self._space.installed(job)
 
     def give_up_install(self, job: InstallJob) -> None:
-        """No checkpoint names it: what was written is dead."""
+        """No checkpoint names it: what was written is kept for the group's next one, until
+        `forget_kept`.
+        """
         self._space.give_up(job)
+
+    @property
+    def kept(self) -> Collection[int]:
+        """Groups of which installs that were given up have kept something."""
+        return self._space.kept
+
+    def check_kept(self, group: int, kept: KeptEntries) -> KeptCheck:
+        """A job that reads what an earlier run has kept, before an install takes anything of it."""
+        return KeptCheck(self._disk, self._seed, group, kept, self._locations.segments)
+
+    def forget_kept(self, group: int) -> None:
+        """What they have kept of a group is dead."""
+        self._space.forget_kept(group)
 
     # --- Space ------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ and one message that nobody takes keeps one chunk.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from .errors import JournalError
 from .format.segment import Segment
@@ -29,6 +30,8 @@ OFFSET_MASK = (1 << SEGMENT_SHIFT) - 1
 
 Weighed = tuple[int, int, int, int]
 """(group, index, offset in its segment, references it had) of an entry."""
+
+NOTHING: Mapping[int, int] = MappingProxyType({})
 
 _ZEROS = bytes(4 * CHUNK_ENTRIES)
 _NARROW_POSITION = (1 << 32) - 1
@@ -209,6 +212,12 @@ class Locations:
         slot = index & CHUNK_MASK
         return chunk.position(slot) == position and chunk.live[slot] > 0
 
+    def is_held(self, group: int, index: int) -> bool:
+        """Whether something refers to the entry, and it stands in a segment that is there."""
+        position = self.position(group, index)
+        there = bool(position) and position >> SEGMENT_SHIFT in self.segments
+        return there and self.is_live(group, index, position)
+
     def stands_in(self, group: int, index: int, segment: int) -> bool:
         """Whether the entry is held, and stands in that segment."""
         position = self.position(group, index)
@@ -256,12 +265,32 @@ class Locations:
                 chunk.count(slot, chunk.live[slot], max(chunk.total[slot], references))
                 self._account(chunk, slot, 1)
 
-    def drop(self, group: int) -> None:
-        """Forget everything of a group: a snapshot takes its place."""
-        for chunk in self._groups.pop(group, {}).values():
+    def drop(self, group: int, but: Mapping[int, int] = NOTHING) -> None:
+        """Forget everything of a group: a snapshot takes its place. Entries in `but` stay, and are
+        held by so many references from now on. JournalError if one of them is not held.
+        """
+        chunks = self._groups.pop(group, {})
+        kept = {index >> CHUNK_SHIFT for index in but}
+        left = len(but)
+        for number, chunk in chunks.items():
+            first = number << CHUNK_SHIFT
             for slot in range(CHUNK_ENTRIES):
-                if chunk.live[slot]:
+                live, references = chunk.live[slot], but.get(first + slot, 0)
+                left -= live > 0 and references > 0
+                if live and live != references:
                     self._account(chunk, slot, -1)
+                    chunk.count(slot, references, max(references, chunk.total[slot]))
+                    if references:
+                        self._account(chunk, slot, 1)
+                        continue
+                    chunk.held -= 1
+                if not references:
+                    chunk.forget(slot)
+                    chunk.total[slot] = 0
+        if left:
+            raise JournalError(f"{left} entries of group {group} are held no more")
+        if kept:
+            self._groups[group] = {number: chunks[number] for number in kept}
         self._marks.pop(group, None)
         self._swept.pop(group, None)
 

@@ -61,6 +61,15 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
         assert all(str(group) in out for group in range(GROUPS))
         code, _, problem = ran("cluster", "replicas", "2", "--data", str(cluster.stores[4].data))
         assert (code != 0, "odd number" in problem) == (True, True)
+        assert cluster.status()["copy_rate"] is None
+        code, _, problem = ran(
+            "cluster", "replicas", "--rate", "20", "--data", str(cluster.stores[4].data)
+        )
+        assert (code, "copies take 20 MB a second" in problem) == (0, True), problem
+        assert (cluster.status()["copy_rate"], cluster.status()["replicas"]) == (20e6, REPLICAS)
+        assert cluster.stores[1].api("PUT", "/cluster/replicas", {}).status == 400
+        refused = cluster.stores[1].api("PUT", "/cluster/replicas", {"copy_rate": 10})
+        assert (refused.status, b"1000000 to" in refused.body) == (400, True)
 
         code, out, problem = ran(
             "cluster", "groups", "add", "1", "--data", str(cluster.stores[4].data)
@@ -96,4 +105,6 @@ def test_a_snapshot_on_its_way_is_told_by_its_file_then_by_its_entries() -> None
     assert _received("3", told) == f"store 3 from 1: 10 of 20 bytes of the file {figures}"
     told |= {"entries": 4, "entries_total": 9}
     assert _received("3", told) == f"store 3 from 1: 4 of 9 entries {figures}"
+    told |= {"rate_max": 50}
+    assert "(10 bytes, 5 of 50 a second, for 2 s)" in _received("3", told)
     assert _received("3", told | {"waits": True}) == "store 3 waits for its turn"

@@ -61,7 +61,9 @@ async def test_an_entry_is_rewritten_by_its_own_body_whatever_else_has_its_index
     topic = await peer.topic("work")
     group = topic.queues[0].group
     recorder = peer.attach(topic, credit=ENTRIES * BATCH)
-    job = journal.install(group)  # a snapshot of another store begins to come, and is given up
+    job = journal.install(
+        group, 1 << 40
+    )  # a snapshot of another store begins to come, and is given up
     assert job is not None
     for _ in range(ENTRIES):
         await peer.publish(topic, *[BODY] * BATCH)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernel.common.ports import Clock, Disk
+    from kernel.log.install import InstallJob
     from kernel.log.journal import Journal
     from kernel.raft.messages import RaftMessage
     from kernel.store.drivers.worker import Runner
@@ -155,16 +156,17 @@ def test_a_rate_is_of_late_and_leaves_out_the_wait_for_its_turn() -> None:
 def test_a_pace_is_kept_over_pieces_of_any_size_and_no_pause_tries_a_leaders_patience() -> None:
     now = 100.0
     pace = CopyPace(lambda: now)
-    assert pace.took(10**9) == 0
-    pace.bytes_per_second = 1_000
+    assert pace.took(10**9, 0) == 0
     taken = 0
     for size in (500, 2_000, 1, 1_499) * 10:
-        now += pace.took(size)
+        now += pace.took(size, 1_000)
         taken += size
     assert now - 100.0 == pytest.approx(taken / 1_000)
     now += 60  # what was not used is not saved up
-    assert pace.took(1_000) == 1.0
-    assert pace.took(10**6) == PAUSE_SECONDS_MAX < transfer.PATIENCE_MS / 1_000
+    assert pace.took(1_000, 1_000) == 1.0
+    assert pace.took(10**6, 1_000) == PAUSE_SECONDS_MAX < transfer.PATIENCE_MS / 1_000
+    assert pace.took(1_000, 2_000) == 0.5, "what was owed at another pace is not owed any more"
+    assert pace.took(10**6, 0) == 0
 
 
 class Unheard:
@@ -174,16 +176,16 @@ class Unheard:
         raise KernelError(Code.NOT_FOUND, "no such snapshot")
 
 
-async def test_a_snapshot_that_follows_at_once_from_another_one_is_not_slowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def unheard() -> transfer.SnapshotReceiver:
+    """Whose senders have no such snapshot any more."""
     nothing = SimpleNamespace(
         keep=lambda _name: None,
         keep_no_longer=lambda _name: None,
         unseal=lambda _group: None,
         known_leader=lambda _group: 1,
+        journal=SimpleNamespace(kept={}),
     )
-    receiver = transfer.SnapshotReceiver(
+    return transfer.SnapshotReceiver(
         cast("Disk", nothing),
         cast("Runner", nothing),
         Unheard(),
@@ -191,14 +193,73 @@ async def test_a_snapshot_that_follows_at_once_from_another_one_is_not_slowed(
         cast("transfer.Checkpoints", nothing),
         lambda _why, _error: pytest.fail("it goes on"),
     )
+
+
+async def test_a_snapshot_that_follows_at_once_from_one_that_was_taken_in_is_not_slowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that follows from one that was given up brings the rest of it."""
+    receiver = unheard()
     group = RaftGroup(1)
     offer = cast("RaftMessage", SimpleNamespace(sender=1, snapshot=Snapshot(5, 1, None, "s")))  # type: ignore[arg-type]  # nobody is a member
     seen = []
-    for hurry_seconds in (60.0, 60.0, 0.0):
+    for hurry_seconds in (60.0, 60.0, 60.0, 0.0):
         monkeypatch.setattr(transfer, "HURRY_SECONDS", hurry_seconds)
         receiver.offered(group, offer)
         seen.append(receiver.progress[group].hurries)
         while receiver.is_receiving(group):
             await asyncio.sleep(0)
-    assert seen == [False, True, False]
-    assert receiver.failures == 3
+        if len(seen) == 2:
+            receiver._installed[group] = asyncio.get_running_loop().time()
+    assert seen == [False, False, True, False]
+    assert receiver.failures == 4
+
+
+class Taking:
+    """A journal that says what is forgotten."""
+
+    def __init__(self, *kept: int) -> None:
+        self.kept = {*kept}
+
+    def forget_kept(self, group: int) -> None:
+        self.kept.discard(group)
+
+
+async def test_what_was_kept_is_forgotten_after_a_while_unless_the_next_waits_for_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transfer, "KEPT_SECONDS", 0.02)
+    receiver = unheard()
+    journal = Taking(1, 2)
+    receiver._host.journal = journal  # type: ignore[misc, assignment]  # a stand-in
+    offer = cast("RaftMessage", SimpleNamespace(sender=1, snapshot=Snapshot(5, 1, None, "s")))  # type: ignore[arg-type]  # nobody is a member
+    async with receiver._turn:
+        receiver.offered(RaftGroup(1), offer)
+        for group in (1, 2):
+            receiver._keep(RaftGroup(group))
+        async with asyncio.timeout(10):
+            while receiver._forgetting:
+                await asyncio.sleep(0.01)
+        assert journal.kept == {1}
+    async with asyncio.timeout(10):
+        while journal.kept:
+            await asyncio.sleep(0.01)
+    assert receiver.failures == 1
+
+
+async def test_a_disk_without_room_is_waited_for_so_long_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transfer, "HOLD_SECONDS", 0.05)
+    receiver = unheard()
+    job = cast("InstallJob", SimpleNamespace(group=1))
+
+    async def flushed() -> None:
+        """Nothing is queued."""
+
+    for host in (asyncio.Event().wait, flushed):
+        receiver._host.flushed = host  # type: ignore[method-assign, assignment]
+        with pytest.raises(KernelError) as refused:
+            async with asyncio.timeout(10):
+                await receiver._until(job, lambda _job: False)
+        assert refused.value.code is Code.NO_SPACE

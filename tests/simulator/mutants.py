@@ -28,7 +28,9 @@ from kernel.cluster.placement.view import Kind
 from kernel.cluster.placing import Placing
 from kernel.in_process.local_client import LocalClient
 from kernel.log.format.mark import Mark
+from kernel.log.install import InstallJob
 from kernel.log.journal import Journal
+from kernel.log.locations import pack_position
 from kernel.log.recovering.scan import Scan
 from kernel.log.writer import WriteBatch, Writer
 from kernel.raft import election, leader
@@ -431,6 +433,22 @@ def _number_used_again_at_offset_0() -> list[tuple[Any, str, Any]]:
     return [(Resizes, "_make", make)]
 
 
+def _uncommitted_taken_over() -> list[tuple[Any, str, Any]]:
+    """What stands in the log, applied or not, need not come with a snapshot."""
+    inner = InstallJob.take
+
+    def take(job: Any, index: int) -> bool:
+        if inner(job, index):
+            return True
+        if not job._locations.has(job.group, index):
+            return False
+        segment, offset, length = job._locations.locate(job.group, index)
+        job._taken.add(index, pack_position(segment.number, offset), length)
+        return True
+
+    return [(InstallJob, "take", take)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -449,7 +467,7 @@ MUTANTS: dict[str, Mutant] = {
         _key_opened_too_early_in_another_group,
         *(_transaction_goes_on_though_sealed, _sent_before_outstanding_is_answered),
         *(_latch_lost_at_an_election, _deduplication_not_handed_over),
-        _number_used_again_at_offset_0,
+        *(_number_used_again_at_offset_0, _uncommitted_taken_over),
     )
 }
 

@@ -17,12 +17,14 @@ from kernel.broker.snapshots.snapshot import dump
 from kernel.common.errors import KernelError
 from kernel.common.ids import QueueId, RaftGroup, TopicId, queue_id
 from kernel.log.format import entry as entries
+from kernel.log.install import GONE
 from kernel.log.journal import Journal
 from kernel.log.reading.read import ReadJob
 from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
 from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, RaftMessage, Snapshot
 from kernel.requests.publish_part import Part
-from kernel.store.snapshots.transfer import GONE, HOLD_SECONDS
+from kernel.store.snapshots.copy_pace import PAUSE_SECONDS_MAX
+from kernel.store.snapshots.transfer import HOLD_SECONDS
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.peer import Draft
 
@@ -363,8 +365,33 @@ def test_a_transfer_goes_on_where_it_was_after_a_cut_that_is_not_too_long(away_s
         assert len({state_hash(each) for each in cluster.running()}) == 1
         kept = away_s < HOLD_SECONDS
         assert (receiver.resumed, receiver.failures) == ((1, 0) if kept else (0, 1))
-        assert (receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES) is kept
+        assert receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES
+        assert (receiver.taken_entries == 0) is kept
         assert not receiver.progress
+        assert not node.opened.store.journal.kept
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        scenario()
+
+
+def test_what_has_come_before_a_crash_of_the_receiver_does_not_come_again() -> None:
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        publisher = Publisher(cluster)
+        leader, node = await in_mid_transfer(cluster, publisher)
+        node.crash(3)
+        await node.start()
+        await level(cluster)
+        receiver = node.opened.receiver
+        assert receiver is not None
+        assert receiver.taken_bytes > PART_BYTES / 4
+        assert receiver.received_bytes < SNAPSHOT_BYTES
+        assert await bodies_at(node) == await bodies_at(leader)
+        node.crash(4)
+        await node.start()
+        await level(cluster)
+        assert await bodies_at(node) == await bodies_at(leader)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
@@ -378,7 +405,7 @@ def test_a_store_takes_in_as_much_a_second_as_it_is_told() -> None:
         leader, node = await in_mid_transfer(cluster, publisher)
         receiver = node.opened.receiver
         assert receiver is not None
-        receiver.pace.bytes_per_second = SNAPSHOT_BYTES // 10
+        receiver.bytes_per_second = SNAPSHOT_BYTES // 10
         began, had = cluster.loop.time(), receiver.received_bytes
         await level(cluster)
         bytes_paced = receiver.received_bytes - had
@@ -391,11 +418,67 @@ def test_a_store_takes_in_as_much_a_second_as_it_is_told() -> None:
         scenario()
 
 
+def test_a_transfer_on_its_way_goes_on_as_fast_as_is_said_last() -> None:
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        _leader, node = await in_mid_transfer(cluster, Publisher(cluster))
+        receiver = node.opened.receiver
+        assert receiver is not None
+        receiver.rate_of = lambda _group: 1
+        await asyncio.sleep(30)
+        assert receiver.progress
+        assert receiver.rate_max(GROUP) == 1
+        receiver.rate_of = lambda _group: 10 * SNAPSHOT_BYTES
+        began = cluster.loop.time()
+        while receiver.progress:
+            await asyncio.sleep(0.1)
+        assert cluster.loop.time() - began < PAUSE_SECONDS_MAX + 2
+        assert (receiver.installed, receiver.failures) == (1, 0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        scenario()
+
+
+def test_a_slow_transfer_lets_rewrites_go_first_and_takes_over_what_has_come() -> None:
+    @clustered()
+    async def scenario(cluster: Cluster) -> None:
+        publisher = Publisher(cluster)
+        leader, node = await in_mid_transfer(cluster, publisher)
+        receiver, journal = node.opened.receiver, node.opened.store.journal
+        assert receiver is not None
+        receiver.bytes_per_second = SNAPSHOT_BYTES // 10
+        refused = 0
+        while receiver.progress:
+            job = journal._space._rewrite
+            journal.rewrite_candidate()  # as housekeeping does, where the journal is mostly dead
+            refused = 0 if job is None else refused + 1
+            assert refused < 100, "it holds the journal for longer"
+            await asyncio.sleep(0.1)
+        assert receiver.interrupted >= 2
+        assert (receiver.installed, receiver.failures) == (1, 0)
+        assert receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES
+        await level(cluster)
+        assert await bodies_at(node) == await bodies_at(leader)
+        node.crash(3)
+        await node.start()
+        await level(cluster)
+        assert await bodies_at(node) == await bodies_at(leader)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernel.store.snapshots.transfer.ENTRIES_MAX", 4)
+        patch.setattr("kernel.store.snapshots.transfer.STRETCH_SECONDS", 0.5)
+        patch.setattr("kernel.store.snapshots.transfer.GAP_SECONDS", 0.5)
+        scenario()
+
+
 def test_a_transfer_from_who_is_gone_waits_for_nobody_once_another_leads() -> None:
     @clustered()
     async def scenario(cluster: Cluster) -> None:
         publisher = Publisher(cluster)
         leader, node = await in_mid_transfer(cluster, publisher)
+        for each in cluster.running():
+            each.member(GROUP).log.forget_recent()
         leader.crash()
         began = cluster.loop.time()
         receiver = node.opened.receiver
@@ -403,8 +486,16 @@ def test_a_transfer_from_who_is_gone_waits_for_nobody_once_another_leads() -> No
         while not receiver.failures:
             await asyncio.sleep(0.1)
         assert cluster.loop.time() - began < 15
+        had = receiver.received_bytes
         await level(cluster)
         other = next(each for each in cluster.running() if each is not node)
+        assert await bodies_at(node) == await bodies_at(other)
+        # What the dead one has sent does not come again.
+        assert receiver.taken_bytes > had / 2
+        assert receiver.received_bytes < SNAPSHOT_BYTES + PART_BYTES
+        node.crash(3)
+        await node.start()
+        await level(cluster)
         assert await bodies_at(node) == await bodies_at(other)
 
     with pytest.MonkeyPatch.context() as patch:

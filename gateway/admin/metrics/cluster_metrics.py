@@ -127,6 +127,16 @@ class StoreCollector(Collector):
                 "Bytes of snapshots and their entries that came, those given up included.",
                 receiver.received_bytes,
             ),
+            (
+                "snapshot_taken_over_bytes",
+                "Bytes of entries that snapshots refer to and that were here already.",
+                receiver.taken_bytes,
+            ),
+            (
+                "snapshots_interrupted",
+                "Times that a transfer of a snapshot let a rewrite of the journal go first.",
+                receiver.interrupted,
+            ),
         ):
             yield CounterMetricFamily(f"weir_cluster_{name}", text, value=value)
         left = GaugeMetricFamily(

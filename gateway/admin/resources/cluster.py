@@ -6,7 +6,7 @@ DELETE /cluster/stores/NUMBER                have a store leave
 POST   /cluster/groups/GROUP/transfer        have another store lead: {"to": 0}; 0: who is furthest
 POST   /cluster/groups/GROUP/move            have its replica elsewhere: {"to", "from", "same_host"}
 DELETE /cluster/groups/GROUP/move            not any more, if it still can be left
-PUT    /cluster/replicas                     in how many stores each group is to be: {"replicas"}
+PUT    /cluster/replicas                     how many, how fast copied: {"replicas", "copy_rate"}
 POST   /cluster/groups                       have so many data groups more: {"count"}
 POST   /cluster/cuts                         have all stores pinned at one moment: {"without"}
 POST   /cluster/rebalance                    spread the leaders evenly
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from gateway.admin.http.requests import answer, nothing, path_name, read_body
+from kernel.cluster.copy_rate import RATE_MAX
 from kernel.cluster.messages import Admit, GatewayStatus, Move
 from kernel.cluster.records import NODE_MAX
 from kernel.cluster.replica_count import REPLICAS_MAX
@@ -70,14 +71,18 @@ class MoveAsked(
 
 
 class ReplicasAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)]
-    """An odd number."""
+    replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] | None = None
+    """An odd number; null: as it is."""
+    copy_rate: Annotated[int, Meta(ge=0, le=RATE_MAX)] | None = None
+    """Bytes a second of copies of groups that each store takes in, 1000000 or more; 0: no bound;
+    null: as it is. The copy of a group that has too few replicas may take four times as much."""
 
 
 class ReplicasSet(Struct, frozen=True):
-    """In how many stores each group is to be. What that takes goes on by itself."""
+    """What was asked for. What it takes goes on by itself."""
 
-    replicas: int
+    replicas: int | None
+    copy_rate: int | None
 
 
 class GroupsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -243,10 +248,15 @@ class ClusterRoutes:
         return answer(MoveUnderWay(group, progress.done, progress.what), 202)
 
     async def set_replicas(self, request: Request) -> Response:
-        """Have each group in so many stores."""
+        """Have each group in so many stores, or copies at such a rate."""
         asked = await read_body(request, ReplicasAsked)
-        await self._cluster_admin.set_replicas(asked.replicas)
-        return answer(ReplicasSet(asked.replicas))
+        if asked.replicas is None and asked.copy_rate is None:
+            raise KernelError(Code.INVALID_ARGUMENT, "neither `replicas` nor `copy_rate` is given")
+        if asked.copy_rate is not None:
+            await self._cluster_admin.set_copy_rate(asked.copy_rate)
+        if asked.replicas is not None:
+            await self._cluster_admin.set_replicas(asked.replicas)
+        return answer(ReplicasSet(asked.replicas, asked.copy_rate))
 
     async def add_groups(self, request: Request) -> Response:
         """Have more data groups."""

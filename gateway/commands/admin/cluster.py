@@ -122,7 +122,8 @@ def _received(store: str, each: Facts) -> str:
     part = f"{each['file_bytes']} of {each['file_bytes_total']} bytes of the file"
     if each["entries_total"]:
         part = f"{each['entries']} of {each['entries_total']} entries"
-    figures = f"{each['bytes']} bytes, {each['rate']} a second, for {each['seconds']} s"
+    bound = f" of {each['rate_max']}" if each.get("rate_max") else ""
+    figures = f"{each['bytes']} bytes, {each['rate']}{bound} a second, for {each['seconds']} s"
     return f"store {store} from {each['sender']}: {part} ({figures})"
 
 
@@ -296,14 +297,26 @@ def replicas(
         int | None,
         typer.Argument(metavar="[NUMBER]", help="An odd number; without one: what is set.", min=1),
     ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            metavar="MB",
+            help="Each store takes in so many MB of copies a second at most; 0: no bound.",
+            min=0,
+        ),
+    ] = None,
     *,
     server: ServerOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Have each group in so many stores, or show how many there are and what is lacking."""
+    """Have each group in so many stores, copies so fast; or show how it is and what is lacking."""
     api = server.connect()
-    if number is not None:
-        api.call("PUT", "/cluster/replicas", {"replicas": number})
+    asked: dict[str, int] = {} if number is None else {"replicas": number}
+    if rate is not None:
+        asked["copy_rate"] = round(rate * 1e6)
+    if asked:
+        api.call("PUT", "/cluster/replicas", asked)
     found = api.get("/cluster")
     rows = [
         (
@@ -315,9 +328,20 @@ def replicas(
         for each in found["groups"]
     ]
     wanted = found["replicas"] if number is None else number
-    shown = {"replicas": wanted, "problems": found["problems"], "groups": found["groups"]}
+    bytes_per_second = asked.get("copy_rate", found.get("copy_rate"))
+    shown = {
+        "replicas": wanted,
+        "copy_rate": bytes_per_second,
+        "problems": found["problems"],
+        "groups": found["groups"],
+    }
     put(shown, Table(("group", "stores", "short", "moving"), rows), output)
     say(f"each group is to be in {wanted} stores" if wanted else "each group is in every store")
+    if bytes_per_second is not None:
+        bound = (
+            f"{bytes_per_second / 1e6:g} MB a second" if bytes_per_second else "all they can get"
+        )
+        say(f"copies take {bound} of each store")
     for problem in found["problems"]:
         say(problem)
 

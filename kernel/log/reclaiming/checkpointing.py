@@ -59,7 +59,7 @@ def next_checkpoint(
             position = min(position, Position(placed >> SEGMENT_SHIFT, offset))
     if position < last.position:
         raise JournalError(f"a checkpoint from {position} on, behind one from {last.position} on")
-    named = () if installed is None else (installed.close_record(),)
+    named = () if installed is None else installed.named()
     return Checkpoint(
         last.store,
         position,

@@ -6,6 +6,8 @@ when it holds little, its live slots are rewritten to the end of the journal and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...common.ports import Disk
 from ..errors import JournalError
 from ..format.files import JOURNAL_DIRECTORY, locations_name, segment_name
@@ -13,7 +15,8 @@ from ..format.location_file import LocationFileJob
 from ..format.mark import MarkJob
 from ..format.record import Close, RecordType, seed_of
 from ..format.segment import HEADER_PAGE_BYTES, Segment
-from ..install import InstallJob
+from ..groups import GroupLog
+from ..install import InstallJob, KeptEntries
 from ..locations import Locations
 from ..writer import PrepareJob, WriteBatch, Writer
 from .rewrite import LiveSlots, RewriteJob
@@ -58,6 +61,11 @@ class Space:
         self.limit = 0
         """Segments below this number stand wholly below the checkpoint; 0 during recovery."""
         self._rewrite: RewriteJob | InstallJob | None = None
+        self.kept: dict[int, list[KeptEntries]] = {}
+        """Of installs that were given up, by group."""
+        self._run = (-1, 0)
+        """Group and first sequence of the rewritten entries that were written last, with none of
+        another group's between them."""
         self._not_rewritable: set[int] = set()
         self._to_index: list[Segment] = []
         self._indexing: LocationFileJob | None = None
@@ -102,6 +110,8 @@ class Space:
         """The job has run without error."""
         if isinstance(job, PrepareJob):
             self._writer.end_prepare(job)
+            if not self._writer.can_accept:
+                self.kept.clear()  # the disk is full: what may be of use later gives room back
         elif isinstance(job, MarkJob):
             self._writer.mark.end()
             self._writer.note_synced()
@@ -144,9 +154,12 @@ class Space:
     def removable(self) -> list[Segment]:
         """Sealed segments below the checkpoint that nothing needs, oldest first."""
         busy = {0 if self._indexing is None else self._indexing.segment.number}
+        busy.update(n for group in self.kept.values() for each in group for n in each.segments)
         rewritten_from = 0
-        if self._rewrite is not None:
-            busy.add(self._rewrite.source.number if self._rewrite.source is not None else 0)
+        if isinstance(self._rewrite, InstallJob):
+            busy |= self._rewrite.segments
+        elif self._rewrite is not None:
+            busy.add(self._rewrite.source.number)
             rewritten_from = self._rewrite.first_segment
         found = []
         for number, segment in self._locations.segments.items():
@@ -175,6 +188,8 @@ class Space:
         """The sparsest segment with a live share under `share`, if a rewrite can begin."""
         best: Segment | None = None
         if not self._may_rewrite():
+            if isinstance(self._rewrite, InstallJob):
+                self._rewrite.is_waited_for = True
             return None
         for number, segment in self._locations.segments.items():
             if not segment.sealed or not segment.live_entries or number >= self.limit:
@@ -195,23 +210,38 @@ class Space:
         )
         return job
 
-    def install(self, group: int) -> InstallJob | None:
-        """Begin to install a snapshot; None while a rewrite or another install is under way."""
+    def install(self, group: int, logs: Mapping[int, GroupLog], index: int) -> InstallJob | None:
+        """Begin to install a snapshot; None while a rewrite or another install is under way.
+        `index`: what it has applied.
+        """
         if not self._may_rewrite():
             return None
-        job = self._rewrite = InstallJob(group, self._writer)
+        kept, log = self.kept.pop(group, []), logs.get(group)
+        if (log is not None and log.grew) or any(each.rows.indexes[-1] > index for each in kept):
+            kept = []
+        if log is not None:
+            log.grew = False
+        job = self._rewrite = InstallJob(group, self._writer, self._locations, logs, kept)
         return job
 
     def installed(self, job: InstallJob) -> None:
         """The checkpoint names it."""
-        if job.first_segment:
-            self._closed.append(job.close_record())
-        self.give_up(job)
+        self._closed += job.named()
+        self._rewrite = None
 
     def give_up(self, job: InstallJob) -> None:
-        """Forget an install that has ended."""
+        """An install has ended that no checkpoint names: the next one of its group finds what it
+        has kept, unless that is forgotten before.
+        """
         if self._rewrite is job:
             self._rewrite = None
+            kept = job.keep(self._run[1])
+            if kept:
+                self.kept[job.group] = kept
+
+    def forget_kept(self, group: int) -> None:
+        """What installs of a group have kept may go."""
+        self.kept.pop(group, None)
 
     def abandon(self, job: RewriteJob) -> None:
         """See `Journal.abandon_rewrite`."""
@@ -231,14 +261,19 @@ class Space:
         return tuple(self._closed)
 
     def _may_rewrite(self) -> bool:
-        """None is under way, nor are records of an abandoned one still queued."""
-        queued = any(record[0] == RecordType.REWRITE for record in self._writer.pending)
+        """None is under way, nor are records of an abandoned one still queued: its closing record
+        would be taken for that of the next.
+        """
+        kinds = (RecordType.REWRITE, RecordType.CLOSE)
+        queued = any(record[0] in kinds for record in self._writer.pending)
         return self._rewrite is None and not queued
 
     def _placed(
         self, kind: int, group: int, index: int, position: int, length: int, sequence: int
     ) -> None:
         rewrite = self._rewrite
+        if kind == RecordType.REWRITE and group != self._run[0]:
+            self._run = (group, sequence)
         if rewrite is not None and kind == RecordType.REWRITE:
             rewrite.placed(group, index, position, length, sequence)
         elif rewrite is not None and kind == RecordType.CLOSE:

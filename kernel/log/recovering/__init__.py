@@ -2,5 +2,6 @@
 
 - `scan`: what is on disk, proven or damaged, read only
 - `evidence`: what follows a record that does not read
+- `kept`: what installs that a crash has ended left behind
 - `recovery`: makes a journal of it
 """

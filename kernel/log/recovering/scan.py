@@ -88,7 +88,10 @@ class Scan:
             self.groups[number] = GroupLog(group.index, group.term, group.hard_state)
             self.marks[number] = group.index
         self.closed: list[Close] = list(checkpoint.closed) if checkpoint else []
-        self._unclosed: list[Place] = []
+        self.unclosed: list[Place] = []
+        """Rewritten entries that no closing record stood for when they were met."""
+        self.last_entries: dict[int, int] = {}
+        """Sequence of each group's last entry, whether it counts or not."""
         self.unreadable = False
         """Something that bodies stand in is: they may be missing."""
         self.unread = 0.0
@@ -375,6 +378,7 @@ class Scan:
         self.next_sequence = header.sequence + 1
         self.records += 1
         if kind == _ENTRY:
+            self.last_entries[header.group] = header.sequence
             self._entry(place)
         elif kind == _REWRITE:
             self._rewrite(place)
@@ -431,10 +435,15 @@ class Scan:
             self._anew.add(header.group)
 
     def _rewrite(self, place: Place) -> None:
-        if any(close.first <= place.header.sequence <= close.last for close in self.closed):
+        if self.is_closed(place):
             self._place_rewrite(place)
         else:
-            self._unclosed.append(place)
+            self.unclosed.append(place)
+
+    def is_closed(self, place: Place) -> bool:
+        """Whether a rewritten entry counts."""
+        sequence = place.header.sequence
+        return any(close.first <= sequence <= close.last for close in self.closed)
 
     def _place_rewrite(self, place: Place) -> None:
         header = place.header
@@ -459,7 +468,7 @@ class Scan:
                 return  # an install that no checkpoint names
             if close not in self.closed:
                 self.closed.append(close)
-            for rewrite in self._unclosed:
+            for rewrite in self.unclosed:
                 if close.first <= rewrite.header.sequence <= close.last:
                     self._place_rewrite(rewrite)
         elif header.type == RecordType.BATCH_END:

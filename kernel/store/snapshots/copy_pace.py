@@ -15,13 +15,16 @@ class CopyPace:
         """`now`: seconds, monotonic."""
         self._now = now
         self._paid_at = 0.0
-        self.bytes_per_second = 0
-        """0: as fast as they come."""
+        self._bytes_per_second = 0
 
-    def took(self, size_bytes: int) -> float:
-        """Seconds to wait before more is asked for, after so much has come."""
-        if not self.bytes_per_second:
-            return 0.0
+    def took(self, size_bytes: int, bytes_per_second: int) -> float:
+        """Seconds to wait before more is asked for, after so much has come. `bytes_per_second`: 0:
+        as fast as they come. If it is another one than before, what has come before is paid.
+        """
         now = self._now()
-        self._paid_at = max(self._paid_at, now) + size_bytes / self.bytes_per_second
+        if bytes_per_second != self._bytes_per_second:
+            self._bytes_per_second, self._paid_at = bytes_per_second, now
+        if not bytes_per_second:
+            return 0.0
+        self._paid_at = max(self._paid_at, now) + size_bytes / bytes_per_second
         return min(self._paid_at - now, PAUSE_SECONDS_MAX)

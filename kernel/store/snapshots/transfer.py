@@ -3,13 +3,16 @@
     leader                                 member that is too far behind
       SNAPSHOT (index, term, name)  ---->    begins
              <----  ReadSnapshot  ------     the file, piece by piece
-             <----  ReadEntries   ------     what it refers to, oldest first, into this journal
+             <----  ReadEntries   ------     what it refers to and is not here yet, oldest first,
+                                             into this journal
                                              the file on disk, RESET and CLOSE, a checkpoint
              <----  APPEND_ANSWER  -----     state and log are the snapshot's: go on from there
 
 The receiver asks, so that it sets the pace, and a step that is lost is asked for again: a transfer
 whose connection breaks goes on where it was, if it comes back within `HOLD_SECONDS`. Nothing of
-the old state changes before the checkpoint that names the snapshot is durable. An entry that the
+the old state changes before the checkpoint that names the snapshot is durable. What the old state
+holds, and what came of a snapshot that was given up, does not come again, whoever sends
+(`log.install`): so each further snapshot brings only what is new. An entry that the
 sender does not have any more was let go by an entry behind the snapshot, which will come: an empty
 one takes its place. That is to be believed of a sender only that has applied what the snapshot has:
 one that has lost its disk meanwhile, or its part in the group, lacks entries that are still wanted.
@@ -18,6 +21,7 @@ one that has lost its disk meanwhile, or its part in the group, lacks entries th
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -31,10 +35,9 @@ from ...common.errors import Code, KernelError
 from ...common.ids import RaftGroup
 from ...common.ports import Clock, Disk
 from ...log.errors import FormatError
-from ...log.format import entry as entries
 from ...log.format.files import NO_SPACE, read_all
 from ...log.hard_read import is_unread
-from ...log.install import InstallJob
+from ...log.install import GONE, InstallJob
 from ...log.journal import Journal
 from ...raft.messages import RaftMessage, Snapshot
 from ..drivers.worker import Runner
@@ -70,7 +73,21 @@ leader's next offer is waited for. Longer than a switch or a link takes to come 
 because a journal that waits for entries gives no room back meanwhile."""
 
 HURRY_SECONDS = 300.0
-"""A snapshot of a group that is offered so shortly after the one before follows from it."""
+"""A snapshot of a group that is offered so shortly after one was taken in follows from it."""
+
+STRETCH_SECONDS = 60.0
+"""So long at a stretch a transfer holds the journal while a rewrite waits, which may be what gives
+room back: then it lets that go first, and takes over what has come."""
+
+GAP_SECONDS = 1.0
+"""It leaves the journal alone for so long: several times what housekeeping takes to look."""
+
+KEPT_SECONDS = 600.0
+"""So long after a transfer was given up what has come is kept for the next one: longer than it
+takes until there is another leader with a snapshot, or this one has made one."""
+
+LOOKS_MAX = 1_024
+"""Entries that are looked for in this journal in one turn of the loop: a millisecond."""
 
 WAIT_SECONDS = 0.05
 
@@ -335,11 +352,18 @@ class SnapshotReceiver:
         self._unwanted: set[RaftGroup] = set()
         """Groups whose snapshot is on its way for nothing."""
         self._turn = asyncio.Lock()
-        self.pace = CopyPace(lambda: asyncio.get_running_loop().time())
-        self._ended: dict[RaftGroup, float] = {}
-        """When the last snapshot of a group ended, whatever its end: one that follows soon comes as
-        fast as it can. A leader keeps only so much of what comes after a snapshot, so that a slow
-        copy may be followed by another one, and would be again and again.
+        self._loop = asyncio.get_running_loop()
+        self._pace = CopyPace(self._loop.time)
+        self.bytes_per_second = 0
+        """As the settings say: as fast as they come with 0."""
+        self.rate_of: Callable[[RaftGroup], int] = lambda _group: self.bytes_per_second
+        """Bytes a second that a group's copy may take. Set by whoever knows of the cluster
+        (`cluster.copy_rate`)."""
+        self._installed: dict[RaftGroup, float] = {}
+        """When the last snapshot of a group was taken in: one that follows soon comes as fast as it
+        can. A leader keeps only so much of what comes after a snapshot, so that a slow copy may be
+        followed by another one, and would be again and again. One that was given up has not come to
+        its end: what follows brings the rest of it, no faster.
         """
         self.progress: dict[RaftGroup, Progress] = {}
         """Of those that are on their way, or wait for their turn."""
@@ -347,8 +371,17 @@ class SnapshotReceiver:
         self.failures = 0
         self.resumed = 0
         """How often a transfer went on after a sender had not answered `RETRIES_MAX` times."""
+        self.interrupted = 0
+        """How often one let a rewrite of the journal go first."""
+        self.taken_entries = 0
+        self.taken_bytes = 0
+        """What snapshots refer to and did not have to come, since it was here."""
+        self._forgetting: dict[int, asyncio.TimerHandle] = {}
+        """By group when what its last transfer has left is forgotten."""
         self.received_bytes = 0
         """Of snapshots' files and entries, since the process began: also of those given up."""
+        for group in host.journal.kept:  # of the last run
+            self._keep(RaftGroup(group))
 
     def is_receiving(self, group: RaftGroup) -> bool:
         """Whether a snapshot of the group is on its way: its log must not change meanwhile."""
@@ -357,12 +390,11 @@ class SnapshotReceiver:
     def offered(self, group: RaftGroup, message: RaftMessage) -> None:
         """A leader offers a snapshot."""
         if group not in self._tasks and message.snapshot is not None:
-            loop = asyncio.get_running_loop()
-            ended = self._ended.get(group)
-            hurries = ended is not None and loop.time() - ended < HURRY_SECONDS
-            self.progress[group] = Progress(message.sender, loop.time, hurries=hurries)
+            installed, now = self._installed.get(group), self._loop.time
+            hurries = installed is not None and now() - installed < HURRY_SECONDS
+            self.progress[group] = Progress(message.sender, now, hurries=hurries)
             work = self._receive(group, message.snapshot, message.sender)
-            self._tasks[group] = loop.create_task(work)
+            self._tasks[group] = self._loop.create_task(work)
 
     def give_up(self, group: RaftGroup) -> None:
         """Nobody wants the group's snapshot here any more. One that waits for its turn ends now;
@@ -380,6 +412,8 @@ class SnapshotReceiver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for timer in self._forgetting.values():
+            timer.cancel()
 
     async def _receive(self, group: RaftGroup, snapshot: Snapshot, sender: int) -> None:
         job: InstallJob | None = None
@@ -391,11 +425,17 @@ class SnapshotReceiver:
                 records = await self._file(group, snapshot, sender)
                 state = _state_of(records, snapshot, self._host.understands)
                 refers = references(state)
-                job = await self._begin(group)
-                await self._entries(job, sorted(refers), sender, snapshot.index)
+                indexes = sorted(refers)
+                job = await self._begin(group, snapshot.index)
+                while not await self._entries(job, indexes, sender, snapshot.index):
+                    self._host.journal.give_up_install(job)
+                    job = None
+                    self.interrupted += 1
+                    await asyncio.sleep(GAP_SECONDS)
+                    job = await self._begin(group, snapshot.index)
                 await self._write(name, records)
                 await self._until(job, lambda each: each.is_placed)
-                if not self._host.seal(group, snapshot):
+                if not self._host.seal(group, snapshot) or not job.is_sound:
                     return  # the log has come so far by itself meanwhile
                 job.close(snapshot.index, snapshot.term)
                 await self._until(job, lambda each: each.closed)
@@ -403,6 +443,7 @@ class SnapshotReceiver:
                 job = None
                 await self._checkpoints.install(received)
                 self.installed += 1
+                self._installed[group] = self._loop.time()
         except FormatError as error:
             self._fatal("a snapshot of another store cannot be read", error)
         except (KernelError, ValueError):
@@ -415,26 +456,68 @@ class SnapshotReceiver:
         finally:
             if job is not None:
                 self._host.journal.give_up_install(job)
+            self._keep(group)
             self._host.unseal(group)
             self._checkpoints.keep_no_longer(name)
-            if group in self._unwanted:
-                self._unwanted.discard(group)
-            else:
-                self._ended[group] = asyncio.get_running_loop().time()
+            self._unwanted.discard(group)
             del self._tasks[group], self.progress[group]
 
     async def _until(self, job: InstallJob, condition: Callable[[InstallJob], bool]) -> None:
-        """Return once it is so: the disk may have no room for a while."""
+        """Return once it is so: the disk may have no room for a while. KernelError if that lasts:
+        what has come is in the way of others then.
+        """
+        until = self._loop.time() + HOLD_SECONDS
         while True:
-            await self._host.flushed()
+            await self._flushed(until)
             if condition(job):
                 return
             await asyncio.sleep(WAIT_SECONDS)
+            if self._loop.time() >= until:
+                raise KernelError(Code.NO_SPACE, f"no room for a snapshot of group {job.group}")
 
-    async def _begin(self, group: RaftGroup) -> InstallJob:
+    async def _flushed(self, until: float) -> None:
+        """Return once what is queued is synced. KernelError if nothing is by then."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self._host.flushed()
+        except TimeoutError:
+            raise KernelError(Code.NO_SPACE, "the disk takes nothing") from None
+
+    def _keep(self, group: RaftGroup) -> None:
+        """What has come of a transfer that was given up is of use for a while, if it is wanted."""
+        journal, timer = self._host.journal, self._forgetting.pop(group, None)
+        if timer is not None:
+            timer.cancel()
+        if group in self._unwanted:
+            journal.forget_kept(group)
+        elif group in journal.kept:
+            self._forgetting[group] = self._loop.call_later(KEPT_SECONDS, self._forget, group)
+
+    def _forget(self, group: RaftGroup) -> None:
+        """No transfer has come that could take it over. One that waits for its turn will."""
+        del self._forgetting[group]
+        if group not in self._tasks:
+            self._host.journal.forget_kept(group)
+
+    async def _lacking(self, job: InstallJob, indexes: Sequence[int]) -> Sequence[int]:
+        """What of them has to come."""
+        journal = self._host.journal
+        while (kept := job.unverified) is not None:
+            check = journal.check_kept(job.group, kept)
+            while not check.done:
+                await in_thread(self._runner, check.run)
+            job.checked(kept, is_whole=check.is_whole)
+        lacking = array("Q")
+        for first in range(0, len(indexes), LOOKS_MAX):
+            some = indexes[first : first + LOOKS_MAX]
+            lacking.extend(index for index in some if not job.take(index))
+            await asyncio.sleep(0)
+        return lacking
+
+    async def _begin(self, group: RaftGroup, index: int) -> InstallJob:
         """Begin to write entries, as soon as no rewrite is under way."""
         while True:
-            job = self._host.journal.install(group)
+            job = self._host.journal.install(group, index)
             if job is not None:
                 return job
             await asyncio.sleep(WAIT_SECONDS)
@@ -454,36 +537,50 @@ class SnapshotReceiver:
 
     async def _entries(
         self, job: InstallJob, indexes: Sequence[int], sender: int, applied: int
-    ) -> None:
+    ) -> bool:
+        """Have what is not here yet come; False: it is to be given up and begun again, since a
+        rewrite waits for the journal.
+        """
         at, group = 0, RaftGroup(job.group)
         progress = self.progress[group]
-        progress.entries_total = len(indexes)
-        while at < len(indexes):
-            some = tuple(indexes[at : at + ENTRIES_MAX])
+        until = self._loop.time() + STRETCH_SECONDS
+        lacking = await self._lacking(job, indexes)
+        if not progress.entries:
+            self.taken_entries += job.taken_entries
+            self.taken_bytes += job.taken_bytes
+        progress.entries_total = progress.entries + len(lacking)
+        while at < len(lacking):
+            if job.is_waited_for and job.may_begin_anew and self._loop.time() >= until:
+                return False
+            some = tuple(lacking[at : at + ENTRIES_MAX])
             question = _encode(ReadEntries(job.group, some, applied))
             rows = _decode_entries(await self._answer(group, sender, question)).rows
-            if [row[0] for row in rows] != list(indexes[at : at + len(rows)]) or not rows:
+            if [row[0] for row in rows] != list(some[: len(rows)]) or not rows:
                 raise KernelError(Code.INVALID_ARGUMENT, "entries that were not asked for")
             for index, term, body in rows:
                 job.append(term, index, body or GONE)
                 self.received_bytes += len(body)
                 progress.took_entry(len(body))
             at += len(rows)
-            await self._host.flushed()
+            await self._flushed(self._loop.time() + HOLD_SECONDS)
             await self._pause(group, sum(len(body) for _, _, body in rows))
+        return True
 
     async def _pause(self, group: RaftGroup, size_bytes: int) -> None:
         """Wait as the pace says."""
-        if not self.progress[group].hurries and (seconds := self.pace.took(size_bytes)):
+        if seconds := self._pace.took(size_bytes, self.rate_max(group)):
             await asyncio.sleep(seconds)
+
+    def rate_max(self, group: RaftGroup) -> int:
+        """Bytes a second that the snapshot of a group on its way may take; 0: no bound."""
+        return 0 if self.progress[group].hurries else self.rate_of(group)
 
     async def _answer(self, group: RaftGroup, sender: int, question: bytes) -> bytes:
         """What the sender says. Raises KernelError once it is given up."""
-        loop = asyncio.get_running_loop()
-        tries, until = 0, loop.time() + RETRIES_MAX * RETRY_SECONDS + HOLD_SECONDS
+        tries, until = 0, self._loop.time() + RETRIES_MAX * RETRY_SECONDS + HOLD_SECONDS
         if group in self._unwanted:
             raise KernelError(Code.NOT_FOUND, f"this store is no member of group {group} any more")
-        while tries < RETRIES_MAX or (loop.time() < until and self._holds(group, sender)):
+        while tries < RETRIES_MAX or (self._loop.time() < until and self._holds(group, sender)):
             try:
                 answer = await self._ask.ask(sender, question)
             except KernelError as error:
@@ -509,10 +606,6 @@ class SnapshotReceiver:
                 writer.add(record)
             await in_thread(self._runner, writer.take(last=last).run)
         await in_thread(self._runner, lambda: sync_names(self._disk))
-
-
-GONE = entries.build(0, (), (), ())
-"""An entry without anything."""
 
 
 def _state_of(records: Sequence[bytes], snapshot: Snapshot, understands: int) -> GroupState:

@@ -29,7 +29,7 @@ def journal_with_another_log() -> tuple[SimulatedDisk, Journal]:
 
 def received(journal: Journal) -> InstallJob:
     """Everything of the snapshot is synced but the checkpoint that names it."""
-    job = journal.install(GROUP)
+    job = journal.install(GROUP, SNAPSHOT[0])
     assert job is not None
     job.append(2, 3, b"held")
     commit(journal)

@@ -21,6 +21,7 @@ from kernel.common.ids import RaftGroup
 from kernel.definitions import automatic_size, sizes, topic_sizes
 from kernel.leader_tasks import retiring
 from kernel.log.format.checkpoint import Position
+from kernel.log.install import InstallJob, KeptEntries
 from kernel.log.journal import Journal
 from kernel.log.reclaiming.rewrite import RewriteJob
 from kernel.log.writer import WriteBatch
@@ -90,6 +91,7 @@ def observed(run: Run) -> Iterator[None]:
     wrap(transfer, "ENTRIES_MAX", lambda _: 8)
     wrap(transfer, "RETRIES_MAX", lambda _: 4)
     wrap(SnapshotReceiver, "_answer", lambda inner: _answer(run, inner))
+    wrap(InstallJob, "checked", lambda inner: _checked(run, inner))
     wrap(healing, "PLEA_MS", lambda _: 200)
     # As few as consumers here hold: else nobody would ever be noisy.
     wrap(fairness, "NOISY_IN_FLIGHT", lambda _: 2)
@@ -223,6 +225,9 @@ def _install(run: Run, inner: Any) -> Any:
     def install(members: Consensus, received: Received) -> None:
         run.raft.installed(members.node, received.group, received.snapshot)
         run.features.installing(members, received)
+        job = received.job
+        run.count("entry held was taken over", job.held_entries)
+        run.count("entry kept was taken over", job.taken_entries - job.held_entries)
         inner(members, received)
 
     return install
@@ -239,6 +244,15 @@ def _answer(run: Run, inner: Any) -> Any:
         return said
 
     return answer
+
+
+def _checked(run: Run, inner: Any) -> Any:
+    def checked(job: InstallJob, kept: KeptEntries, *, is_whole: bool) -> None:
+        whole = "whole" if is_whole else "damaged"
+        run.count(f"what another run has kept was {whole}")
+        inner(job, kept, is_whole=is_whole)
+
+    return checked
 
 
 def _leave(run: Run, inner: Any) -> Any:

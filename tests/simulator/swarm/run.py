@@ -131,9 +131,9 @@ class Run:
         """The product has failed in a way that it should not."""
         self.crash = self.crash or what
 
-    def count(self, what: str) -> None:
+    def count(self, what: str, times: int = 1) -> None:
         """Something that must happen often, over all seeds."""
-        self.counters[what] += 1
+        self.counters[what] += times
 
     def note(self, what: str) -> None:
         """For a person who reads a failing run."""
