@@ -159,3 +159,8 @@ class FeatureRules:
         if run.faults.hit(machine, chance, f"a level was {step}"):
             self._hits += 1
             run.count(f"hit when a level was {step}")
+
+
+def _is_replaced(machine: Machine, member: Member) -> bool:
+    """Whether its process was started again since: what is left of it in the loop still runs."""
+    return machine.opened.store.consensus.members.get(member.group, member) is not member
