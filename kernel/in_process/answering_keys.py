@@ -10,6 +10,9 @@ from ..requests.peer_stores import KeysAnswer, KeysQuestion
 from ..store.node import Store
 from ..store.replicas.key_lists import Done
 
+ANSWER_S = 5.0
+"""An answer has come after some two seconds (`key_lists.WAIT_MS`)."""
+
 
 def answer_keys(store: Store, group: RaftGroup, question: KeysQuestion, done: Done) -> None:
     """Call `done` with the answer, perhaps later; NOT_LEADER if another store leads the group."""
@@ -34,4 +37,8 @@ async def keys_here(store: Store, group: RaftGroup, question: KeysQuestion) -> K
             future.set_result(answer)
 
     answer_keys(store, group, question, done)
-    return await future
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await future
+    except TimeoutError:
+        raise KernelError(Code.TIMEOUT, "no answer: the store has let go of the group") from None

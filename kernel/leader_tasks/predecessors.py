@@ -159,7 +159,9 @@ class Predecessors:
 
     def _is_open(self, wait: _Wait, gate: Gate) -> bool:
         """Whether a gate is one of those of now, and there is something to be told to it."""
-        return not gate.is_drained and self._store.replica(wait.here).gates.is_open(gate)
+        if gate.is_drained or self._store.serving(wait.here) is None:
+            return False
+        return self._store.replica(wait.here).gates.is_open(gate)
 
     async def _end_of(self, queue: QueueRef) -> int:
         """Where a queue ends, by its SEAL. Raises KernelError."""
