@@ -13,6 +13,8 @@ from tests.gateway.cluster import Running, running, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.gateway.serving import Process
+
 pytestmark = pytest.mark.filterwarnings("default::ResourceWarning")
 
 chromium = browser.chromium
@@ -30,6 +32,11 @@ def press(page: Any, button: str, label: str, **fields: str) -> None:
     for name, value in fields.items():
         page.get_by_label(name, exact=True).fill(value)
     page.get_by_role("dialog").get_by_role("button", name=label).click()
+
+
+def stages(gateway: Process) -> list[str]:
+    found = gateway.api("GET", "/cluster/gateways").json["gateways"]
+    return [each["stage"] for each in found]
 
 
 def row_of(page: Any, table: str, first: str) -> Any:
@@ -57,8 +64,13 @@ def test_leaders_gateways_and_stores_are_moved_from_the_page(
         page.get_by_role("dialog").wait_for(state="detached")
         press(page, "Drain", "Drain")
         page.get_by_role("dialog").wait_for(state="detached")
-        told = gateways[0].api("GET", "/cluster/gateways").json["gateways"]
-        assert any("drain" in str(each).lower() for each in told)
+        take = page.get_by_role("table", name="Gateways").get_by_role("button", name="Take clients")
+        take.wait_for()
+        assert sorted(stages(gateways[0])) != ["serving", "serving"]
+        take.click()
+        page.get_by_role("dialog").get_by_role("button", name="Take clients").click()
+        page.get_by_role("dialog").wait_for(state="detached")
+        until(lambda: stages(gateways[0]) == ["serving", "serving"], "it takes clients again")
         press(page, "Turn on levels", "Turn on")
         page.get_by_role("dialog").wait_for(state="detached")
         # Who leads a group does not give up its replica: the page says what the server says.
