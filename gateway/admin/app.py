@@ -83,8 +83,9 @@ if TYPE_CHECKING:
     from kernel.store.space.disk_watch import DiskSpace
 
 NO_CONSOLE_HERE = (
-    "This is a store of a cluster. The console is at the gateways: open the admin address of one "
-    "(node.admin in its settings; its log says it as it starts)."
+    "This is a store of a cluster. The console, with the bill of what all stores have counted, is "
+    "at the gateways: open the admin address of one (node.admin in its settings; its log says it "
+    "as it starts)."
 )
 NO_CONSOLE_YET = (
     "This gateway has not found its cluster yet: the console is here once it has. `weir health` "

@@ -44,6 +44,14 @@ def row_of(page: Any, table: str, first: str) -> Any:
     return rows.filter(has=page.locator("th", has_text=first)).first
 
 
+def test_a_store_says_where_the_console_is(cluster: Running) -> None:
+    store = cluster[0].stores[2]
+    found = store.http("GET", "/")
+    assert found.status == 404
+    assert b"The console, with the bill" in found.body
+    assert b"is at the gateways" in found.body
+
+
 def test_leaders_gateways_and_stores_are_moved_from_the_page(
     chromium: Any, cluster: Running
 ) -> None:

@@ -238,6 +238,50 @@ def test_a_work_topic_says_that_what_was_acked_is_gone(chromium: Any, node: Proc
         box.wait_for(state="detached")
 
 
+WITH_BUTTONS = {
+    "topics": "orders",
+    "topics/orders": "Groups",
+    "topics/kept": "Groups",
+    "routers": "door",
+    "routers/door": "Routes",
+    "users": "Access keys",
+    "policies": "built in",
+    "tenants": "Used of limits",
+    "cluster": "Feature levels",
+    "bill": "Rows counted",
+}
+"""By address: what is there once it is shown."""
+
+DIALOGS_MIN = 25
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_dialog_fits_a_narrow_screen_and_axe_finds_nothing(
+    chromium: Any, node: Process, scheme: str
+) -> None:
+    node.api("POST", "/topics", {"name": "kept"})
+    node.api("POST", "/topics/kept/groups", {"name": "readers"})
+    opened = 0
+    with window(chromium, node, color_scheme=scheme) as page:
+        sign_in(page, node)
+        for path, shown in WITH_BUTTONS.items():
+            page.set_viewport_size({"width": 1280, "height": 800})
+            go(page, node, path, shown)
+            page.set_viewport_size({"width": 400, "height": 800})
+            found = page.locator(".actions, .tools").get_by_role("button").all_text_contents()
+            for button in dict.fromkeys(each for each in found if each not in {"Peek", ""}):
+                box = dialog_of(page, button)
+                box.wait_for()
+                what = f"{path}: {button}"
+                checked(page, what)
+                width = box.evaluate("each => Math.max(each.scrollWidth, each.offsetWidth)")
+                assert width <= 400, what
+                page.keyboard.press("Escape")
+                box.wait_for(state="detached")
+                opened += 1
+    assert opened >= DIALOGS_MIN
+
+
 def test_a_topic_is_resized_and_its_messages_moved(chromium: Any, node: Process) -> None:
     for name in ("jobs", "aside"):
         make(node, "/topics", name=name, type="work")
