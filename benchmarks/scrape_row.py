@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import results
 from benchmarks.kernel_load import put
+from benchmarks.load.procfs import cpu_s
 from benchmarks.many_rows import STEP, fill, make, opened
 from benchmarks.peers import free_port
 from benchmarks.session import ROOT, circumstances, load_average
@@ -86,6 +87,10 @@ class Server:
                 return
             time.sleep(0.2)
         raise SystemExit("it does not serve")
+
+    def cpu_s(self) -> float:
+        """Seconds of a core that it has used."""
+        return cpu_s([self.process.pid])
 
     def stop(self) -> None:
         """End it."""

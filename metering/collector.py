@@ -46,11 +46,11 @@ AGE_LIMIT_US = HOUR_US
 
 
 class State(Enum):
-    UNREGISTERED = auto()
-    READY = auto()
-    SENT = auto()
-    DOUBT = auto()
-    RESENT = auto()
+    UNREGISTERED = "unregistered"
+    READY = "ready"
+    SENT = "sent"
+    DOUBT = "doubt"
+    RESENT = "resent"
 
 
 class Event(Enum):

@@ -82,6 +82,16 @@ if TYPE_CHECKING:
     from kernel.remote.mesh.questions import Questions
     from kernel.store.space.disk_watch import DiskSpace
 
+NO_CONSOLE_HERE = (
+    "This is a store of a cluster. The console, with the bill of what all stores have counted, is "
+    "at the gateways: open the admin address of one (node.admin in its settings; its log says it "
+    "as it starts)."
+)
+NO_CONSOLE_YET = (
+    "This gateway has not found its cluster yet: the console is here once it has. `weir health` "
+    "says what it waits for."
+)
+
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -262,6 +272,7 @@ def build_store_app(listener: Listener, parts: StoreParts) -> ASGIApp:
         FeatureRoutes(parts.cluster_admin),
         BackupRoutes(parts.pinning, parts.clock),
         EventRoutes(),
+        Pages(NO_CONSOLE_HERE),
     )
     application = _application(parts.health, resources, [ASK_A_GATEWAY])
     return Guard(application, listener, parts.token, None)
@@ -269,7 +280,8 @@ def build_store_app(listener: Listener, parts: StoreParts) -> ASGIApp:
 
 def build_waiting_app(listener: Listener, token: AdminToken, health: HealthRoutes) -> ASGIApp:
     """The application of a process that does not serve yet: its health and no more."""
-    return Guard(_application(health, (), [NOT_YET]), listener, token, None)
+    application = _application(health, (Pages(NO_CONSOLE_YET, 503),), [NOT_YET])
+    return Guard(application, listener, token, None)
 
 
 def _application(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -23,6 +23,8 @@ from gateway.admin.http.callers import is_known
 from gateway.admin.http.requests import answer
 from gateway.admin.metrics.process_metrics import render
 from gateway.admin.metrics.series_text import END, TextForm, form_of
+from gateway.admin.metrics.topic_metrics import SLICE_S
+from gateway.process.slices import Slice
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -153,7 +155,7 @@ class HealthRoutes:
         if self._topics is None:
             raise KernelError(Code.UNAVAILABLE, "this process serves nobody yet")
         asked = query.getlist("family"), query.get("tenant"), query.get("name")
-        return StreamedText(form, b"", self._topics.detailed(form, *asked))
+        return StreamedText(form, (), self._topics.detailed(form, *asked))
 
     async def health(self, request: Request) -> Response:
         """The checks as JSON; 503 if one fails."""
@@ -169,8 +171,9 @@ class StreamedText(Response):
     """
 
     def __init__(
-        self, form: TextForm, first: bytes, parts: AsyncIterator[bytes] | None = None
+        self, form: TextForm, first: Iterable[bytes], parts: AsyncIterator[bytes] | None = None
     ) -> None:
+        """`first`: pieces of text, each made when it is asked for."""
         super().__init__(None, media_type=form.value)
         del self.headers["content-length"]
         self._form = form
@@ -183,12 +186,27 @@ class StreamedText(Response):
             async with asyncio.timeout(STREAM_S_MAX):
                 head = {"status": self.status_code, "headers": self.raw_headers}
                 await send({"type": "http.response.start", **head})
-                await send(_body(self._first, more=True))
+                async for part in _in_slices(self._first):
+                    await send(_body(part, more=True))
                 if self._parts is not None:
                     async for part in self._parts:
                         await send(_body(part, more=True))
                 last = END if self._form is TextForm.OPEN_METRICS else b""
                 await send(_body(last, more=False))
+
+
+async def _in_slices(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """What is made within a slice, together; the event loop has its turn after each."""
+    piece = Slice(SLICE_S)
+    made: list[bytes] = []
+    for each in pieces:
+        made.append(each)
+        if piece.is_over:
+            yield b"".join(made)
+            made.clear()
+            await asyncio.sleep(0)
+            piece.renew()
+    yield b"".join(made)
 
 
 def _body(part: bytes, *, more: bool) -> Message:

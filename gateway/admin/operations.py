@@ -470,6 +470,14 @@ API: Final[Sequence[Operation]] = (
     ),
     Operation(
         "GET",
+        "/connections/totals",
+        TENANT,
+        connections.ConnectionRoutes.show_totals,
+        connections.ConnectionTotals,
+        query=tuple(Parameter(name, "Only with exactly this.") for name in connections.FILTERS),
+    ),
+    Operation(
+        "GET",
         "/connections/{connection}",
         TENANT,
         connections.ConnectionRoutes.show_connection,

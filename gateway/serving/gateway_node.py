@@ -30,8 +30,8 @@ from gateway.admin.http.server import Exchange
 from gateway.admin.metrics.gateway_metrics import GatewayFigures, stores_check
 from gateway.admin.metrics.history import History
 from gateway.admin.metrics.process_metrics import NodeCollector
-from gateway.admin.metrics.store_totals import StoreTotals
 from gateway.admin.metrics.topic_metrics import TopicMetrics
+from gateway.admin.metrics.totals_elsewhere import TotalsElsewhere, answer_totals
 from gateway.config.cluster_settings import gateway_address, peers_of
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
@@ -193,7 +193,10 @@ class GatewayNode(ServingNode):
         transient = client.transient.replica
         topics = TopicMetrics(lambda: [transient], self._clock, self._settings.node.metrics)
         health = HealthRoutes(self._checks, collector, topics)
-        history = History(topics, client, self._clock, StoreTotals(client.leaders))
+        questions = client.mesh.questions
+        answer_totals(questions, topics, f"gateway {self._name}")
+        elsewhere = TotalsElsewhere(client.leaders, questions)
+        history = History(topics, client, self._clock, elsewhere)
         exchange.app = front.admin_app(
             token,
             health,
@@ -202,7 +205,7 @@ class GatewayNode(ServingNode):
             name=self._name,
             history=history,
             loaded=self._loaded,
-            questions=client.mesh.questions,
+            questions=questions,
         )
         self._history = tasks.create_task(history.run())
         await self._serve_management(front.management, tasks)

@@ -31,8 +31,8 @@ from gateway.admin.app import StoreParts, build_store_app
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
 from gateway.admin.metrics.cluster_metrics import StoreCollector
 from gateway.admin.metrics.store_metrics import damage_check, disk_check, features_check
-from gateway.admin.metrics.store_totals import answer_totals
 from gateway.admin.metrics.topic_metrics import TopicMetrics
+from gateway.admin.metrics.totals_elsewhere import answer_totals
 from gateway.admin.resources.backups import Pinning
 from gateway.admin.resources.cluster import Admission
 from gateway.config.cluster_settings import (
@@ -140,7 +140,7 @@ class StoreNode(ServingNode):
         self._remote = remote
         join_peer_stores(local, remote, self._clock, self._random)
         topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
-        answer_totals(service.questions, topics)
+        answer_totals(service.questions, topics, f"store {home.number}")
         topics.sizes = local.client.sizing.figures
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)

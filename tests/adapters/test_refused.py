@@ -100,7 +100,7 @@ def test_every_listener_and_reason_is_in_the_metrics_from_the_start() -> None:
     refused.note("https", Reason.TOO_LARGE, "10.0.0.1:31")
     adapters: Any = [OneAdapter(refused)]
     below: Any = Nothing()
-    text = render(NodeCollector(below, adapters)).decode()
+    text = b"".join(render(NodeCollector(below, adapters))).decode()
     expected: Mapping[tuple[str, str], float] = {
         ("sqs.http", "skew"): 0.0,
         ("sqs.http", "too_large"): 0.0,

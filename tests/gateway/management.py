@@ -46,14 +46,16 @@ def ask(
     body: Any = None,
     login: str = "guest:guest",
     host: str = "127.0.0.1",
+    **headers: str,
 ) -> Shown:
     connection = http.client.HTTPConnection("127.0.0.1", node.listeners["management"], timeout=20)
     shown = "Basic " + base64.b64encode(login.encode()).decode()
     data = None if body is None else json.dumps(body)
     try:
-        connection.request(method, "/api" + path, data, {"Authorization": shown, "Host": host})
+        sent = {"Authorization": shown, "Host": host, **headers}
+        connection.request(method, "/api" + path, data, sent)
         response = connection.getresponse()
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        return Shown(response.status, response.read(), headers)
+        told = {name.lower(): value for name, value in response.getheaders()}
+        return Shown(response.status, response.read(), told)
     finally:
         connection.close()

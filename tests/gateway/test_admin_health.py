@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from auth.errors import AuthCode
+from gateway.admin import health
 from gateway.admin.health import HealthRoutes, metering_check, serving_check
+from gateway.admin.http.callers import OPERATOR, set_caller
 from gateway.admin.http.errors import STATUS
 from gateway.admin.metrics.store_metrics import disk_check
 from kernel.common.errors import Code
 from kernel.store.space.disk_watch import DiskSpace
 from tests.gateway.serving import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import Message, Scope
 
 
 def basic(login: str, password: str) -> dict[str, str]:
@@ -136,3 +147,42 @@ async def test_little_room_is_an_alarm_and_the_node_goes_on(free_bytes: int, rea
     assert disk["ok"]
     assert reason in disk["reason"]
     assert bool(disk["reason"]) == bool(reason)
+
+
+class Many(Collector):
+    """Metrics that take a moment each."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for number in range(50):
+            yield GaugeMetricFamily(f"many_{number}", "One of many.", value=number)
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
+async def test_the_event_loop_has_its_turn_while_the_process_tells_its_own_metrics(
+    monkeypatch: pytest.MonkeyPatch, accept: str
+) -> None:
+    monkeypatch.setattr(health, "SLICE_S", 0)
+    routes = HealthRoutes(list, Many())
+    scope: Scope = {"type": "http", "headers": [(b"accept", accept.encode())]}
+    set_caller(scope, OPERATOR)
+    response = await routes.metrics(Request(scope))
+    turns = 0
+    parts, seen = bytearray(), list[int]()
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def send(message: Message) -> None:
+        parts.extend(message.get("body", b""))
+        seen.append(turns)
+
+    counting = asyncio.create_task(count())
+    await response({"type": "http"}, None, send)  # type: ignore[arg-type]  # nothing is received
+    counting.cancel()
+    assert seen[-1] - seen[1] >= 49
+    text = parts.decode()
+    assert [f"many_{number} {number}.0\n" in text for number in range(50)] == [True] * 50
+    assert text.count("# EOF") == (accept != "text/plain")

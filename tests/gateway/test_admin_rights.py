@@ -475,3 +475,21 @@ async def test_what_is_of_a_store_or_does_not_serve_yet_is_opened_by_the_token_a
     ):
         assert (await exchange(app, "GET", path, "", f"Bearer {TOKEN}"))[0] == status
         assert (await exchange(app, "GET", path, "", login))[0] == 401
+
+
+async def test_where_there_is_no_console_a_browser_is_told_where_it_is(api: Api) -> None:
+    fakes: Any = {
+        "token": Token(),
+        "cluster_admin": Nothing(),
+        "admission": Nothing(),
+        "pinning": Pinning(Nothing(), Path(), Path(), 1),  # type: ignore[arg-type]
+        "clock": None,
+    }
+    store = build_store_app(api.listener, StoreParts(health=api.health, **fakes))
+    waiting = build_waiting_app(api.listener, fakes["token"], api.health)
+    for app, status, words in ((store, 404, b"at the gateways"), (waiting, 503, b"once it has")):
+        found, said = await exchange(app, "GET", "/", "", "")
+        assert found == status
+        assert words in said
+        found, _ = await exchange(app, "GET", "/static/{file}", "", "")
+        assert found == 404

@@ -322,14 +322,22 @@ async def test_connections_of_all_gateways_are_listed_in_one_order_page_by_page(
         page = await call(own, questions, f"/connections?{query}", caller)
         return [each["id"] for each in page["connections"]]
 
+    for query, caller, connections in (
+        ("", OPERATOR, 4),
+        ("", ALICE, 2),
+        ("user=bob", OPERATOR, 2),
+    ):
+        totals = await call(own, questions, f"/connections/totals?{query}", caller)
+        assert totals["connections"] == connections, query
     assert await found("", ALICE) == ["fake-1@here", "fake-10@there"]
     assert await found("node=there") == ["fake-10@there", "fake-11@there"]
     assert await found("node=here&user=bob") == ["fake-1@here", "fake-2@here"]
     questions.silent = [Silent("192.0.2.7:1", "it is of an older version")]
     page = await call(own, questions, "/connections")
     assert page["silent"] == [{"gateway": "192.0.2.7:1", "reason": "it is of an older version"}]
-    page = await call(own, questions, "/connections", ALICE)
-    assert [each["gateway"] for each in page["silent"]] == ["(one of the cluster)"]
+    for path in ("/connections", "/connections/totals"):
+        page = await call(own, questions, path, ALICE)
+        assert [each["gateway"] for each in page["silent"]] == ["(one of the cluster)"]
 
 
 async def test_a_connection_of_another_gateway_is_shown_and_closed_there(

@@ -14,6 +14,7 @@ import pytest
 
 from tests.gateway import browser
 from tests.gateway.browser import checked, go, sign_in, window
+from tests.gateway.cluster import until
 from tests.gateway.serving import Process, serving
 
 if TYPE_CHECKING:
@@ -166,41 +167,208 @@ def test_topics_are_made_searched_filled_looked_at_and_deleted(
         assert page.locator("tbody th").first.text_content() == "orders"
 
 
-def test_a_topic_is_resized_moved_and_replayed(chromium: Any, node: Process) -> None:
-    for body in (
-        {"name": "told"},
-        {"name": "jobs", "type": "work"},
-        {"name": "aside", "type": "work"},
-    ):
-        assert node.api("POST", "/topics", body).status == 201
-    assert node.api("POST", "/topics/told/groups", {"name": "readers"}).status == 201
-    for topic in ("told", "jobs"):
-        assert node.api("POST", f"/topics/{topic}/messages", {"body": "x"}).status == 201
+def dialog_of(page: Any, button: str) -> Any:
+    """Press a button; the dialog that it opens."""
+    page.get_by_role("button", name=button, exact=True).first.click()
+    return page.get_by_role("dialog")
+
+
+def outcome(page: Any, button: str) -> str:
+    """Press what a dialog does, read what came of it, and close it."""
+    box = page.get_by_role("dialog")
+    box.get_by_role("button", name=button, exact=True).click()
+    box.get_by_role("status").or_(box.get_by_role("alert").filter(has_text=" ")).wait_for()
+    assert box.get_by_role("status").count(), box.text_content()
+    found = box.get_by_role("status").text_content()
+    page.keyboard.press("Escape")
+    box.wait_for(state="detached")
+    assert isinstance(found, str)
+    return found
+
+
+def make(node: Process, path: str, **body: Any) -> None:
+    assert node.api("POST", path, body).status == 201, path
+
+
+def test_a_streams_group_is_replayed_from_the_earliest_a_time_and_an_offset(
+    chromium: Any, node: Process
+) -> None:
+    make(node, "/topics", name="told", queues=1)
+    make(node, "/topics/told/groups", name="readers")
+    for body in "abc":
+        make(node, "/topics/told/messages", body=body)
+
+    def ready() -> int:
+        return int(node.api("GET", "/topics/told/groups/readers").json["ready"])
+
     with window(chromium, node) as page:
         sign_in(page, node)
         go(page, node, "topics/told", "readers")
-        page.get_by_role("button", name="Replay").click()
-        page.get_by_text("comes again").wait_for()
-        page.get_by_label("to", exact=True).select_option("earliest")
-        page.get_by_role("dialog").get_by_role("button", name="Replay").click()
-        page.get_by_role("dialog").get_by_role("status").wait_for()
-        page.keyboard.press("Escape")
+        dialog_of(page, "Replay").get_by_text("comes again, in every consumer").wait_for()
+        page.get_by_label("offset", exact=True).fill("2")
+        assert "offset 2 of queue 0" in outcome(page, "Replay")
+        assert ready() == 1
+        dialog_of(page, "Replay").get_by_label("time ms").fill("2020-02-03T04:05:06")
+        assert "offset 0 of queue 0" in outcome(page, "Replay")
+        assert ready() == 3
+        dialog_of(page, "Replay").get_by_label("to", exact=True).select_option("latest")
+        assert "offset 3 of queue 0" in outcome(page, "Replay")
+        assert ready() == 0
+        box = dialog_of(page, "Replay")
+        box.get_by_label("to", exact=True).select_option("earliest")
+        box.get_by_label("offset", exact=True).fill("1")
+        box.get_by_role("button", name="Replay").click()
+        box.get_by_role("alert").get_by_text("one of to, time_ms").wait_for()
+        assert ready() == 0
+        box.get_by_label("offset", exact=True).fill("")
+        assert "offset 0 of queue 0" in outcome(page, "Replay")
+        assert ready() == 3
+
+
+def test_a_work_topic_says_that_what_was_acked_is_gone(chromium: Any, node: Process) -> None:
+    make(node, "/topics", name="done", type="work")
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        go(page, node, "topics/done", "Groups")
+        box = dialog_of(page, "Replay")
+        box.get_by_text("has acked is gone").wait_for()
+        assert box.get_by_role("button").all_text_contents() == ["Close"]
+        checked(page, "nothing to replay")
+        page.keyboard.press("Enter")
+        box.wait_for(state="detached")
+
+
+WITH_BUTTONS = {
+    "topics": "orders",
+    "topics/orders": "Groups",
+    "topics/kept": "Groups",
+    "routers": "door",
+    "routers/door": "Routes",
+    "users": "Access keys",
+    "policies": "built in",
+    "tenants": "Used of limits",
+    "cluster": "Feature levels",
+    "bill": "Rows counted",
+}
+"""By address: what is there once it is shown."""
+
+DIALOGS_MIN = 25
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_dialog_fits_a_narrow_screen_and_axe_finds_nothing(
+    chromium: Any, node: Process, scheme: str
+) -> None:
+    node.api("POST", "/topics", {"name": "kept"})
+    node.api("POST", "/topics/kept/groups", {"name": "readers"})
+    opened = 0
+    with window(chromium, node, color_scheme=scheme) as page:
+        sign_in(page, node)
+        for path, shown in WITH_BUTTONS.items():
+            page.set_viewport_size({"width": 1280, "height": 800})
+            go(page, node, path, shown)
+            page.set_viewport_size({"width": 400, "height": 800})
+            found = page.locator(".actions, .tools").get_by_role("button").all_text_contents()
+            for button in dict.fromkeys(each for each in found if each not in {"Peek", ""}):
+                box = dialog_of(page, button)
+                box.wait_for()
+                what = f"{path}: {button}"
+                checked(page, what)
+                width = box.evaluate("each => Math.max(each.scrollWidth, each.offsetWidth)")
+                assert width <= 400, what
+                page.keyboard.press("Escape")
+                box.wait_for(state="detached")
+                opened += 1
+    assert opened >= DIALOGS_MIN
+
+
+def test_a_topic_is_resized_and_its_messages_moved(chromium: Any, node: Process) -> None:
+    for name in ("jobs", "aside"):
+        make(node, "/topics", name=name, type="work")
+    make(node, "/topics/jobs/messages", body="x")
+    with window(chromium, node) as page:
+        sign_in(page, node)
         go(page, node, "topics/jobs", "Groups")
-        page.get_by_role("button", name="Resize").click()
-        page.get_by_label("queues", exact=True).fill("2")
+        dialog_of(page, "Resize").get_by_label("queues", exact=True).fill("2")
         page.get_by_label("by key", exact=True).select_option("yes")
-        page.get_by_role("dialog").get_by_role("button", name="Resize").click()
-        page.get_by_role("dialog").get_by_role("status").wait_for()
-        page.keyboard.press("Escape")
+        outcome(page, "Resize")
         found = node.api("GET", "/topics/jobs").json
         assert sum(not each.get("sealed") for each in found["queues"]) == 2
-        page.get_by_role("button", name="Move or redrive").click()
-        page.get_by_label("to", exact=True).fill("aside")
-        page.get_by_role("dialog").get_by_role("button", name="Begin").click()
-        page.get_by_role("dialog").get_by_role("status").wait_for()
-        page.keyboard.press("Escape")
-        go(page, node, "topics/aside", "Groups")
-        page.locator("td", has_text="1").first.wait_for()
+        dialog_of(page, "Move or redrive").get_by_label("to", exact=True).fill("aside")
+        assert "begun" in outcome(page, "Begin")
+        page.get_by_role("region", name="Moves").get_by_text("completed").wait_for()
+        page.get_by_role("region", name="Moves").get_by_text("1 of 1").wait_for()
+        assert node.api("GET", "/topics/aside").json["groups"][0]["ready"] == 1
+
+
+def test_dead_letters_are_redriven_and_a_move_is_stopped(chromium: Any, node: Process) -> None:
+    make(node, "/topics", name="dead", type="work")
+    make(node, "/topics", name="source", type="work")
+    target = {"attempts_max": 1, "dead_letter": {"router": None, "key": "dead"}}
+    assert node.api("PATCH", "/topics/source/groups/default", target).status == 200
+    for number in range(20):
+        make(node, "/topics/source/messages", body=str(number))
+    connection = node.amqp()
+    channel = connection.channel()
+    for _ in range(20):
+        method, _properties, _body = channel.basic_get("source")
+        channel.basic_reject(method.delivery_tag, requeue=False)
+    channel.basic_get("source")  # once it answers, what came before is done
+    connection.close()
+
+    def ready(topic: str) -> int:
+        return int(node.api("GET", f"/topics/{topic}").json["groups"][0]["ready"])
+
+    until(lambda: ready("dead") == 20, "they have come to the topic of dead letters")
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        go(page, node, "topics/dead", "Groups")
+        moves = page.get_by_role("region", name="Moves")
+        dialog_of(page, "Move or redrive").get_by_label("limit").fill("2")
+        outcome(page, "Begin")
+        moves.get_by_text("completed").wait_for()
+        assert (ready("dead"), ready("source")) == (18, 2)
+        dialog_of(page, "Move or redrive").get_by_label("per second").fill("1")
+        outcome(page, "Begin")
+        moves.get_by_role("button", name="Stop").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+        moves.get_by_text("cancelled").wait_for()
+        assert ready("source") < 20
+
+
+def test_routers_and_routes_are_made_and_deleted(chromium: Any, node: Process) -> None:
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        go(page, node, "routers", "door")
+        dialog_of(page, "New router").get_by_label("name", exact=True).fill("gate")
+        page.get_by_role("dialog").get_by_role("button", name="Create").click()
+        page.get_by_role("link", name="gate").click()
+        dialog_of(page, "New route").get_by_label("topic", exact=True).fill("orders")
+        page.get_by_role("dialog").get_by_role("button", name="Create").click()
+        page.get_by_role("region", name="Routes").get_by_text("orders").wait_for()
+        routes = page.get_by_role("region", name="Routes")
+        routes.get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        page.get_by_text("No route leads from here").wait_for()
+        dialog_of(page, "Delete").get_by_role("button", name="Delete").click()
+        page.get_by_role("heading", name="Routers and routes", exact=True).wait_for()
+        assert node.api("GET", "/routers/gate").status == 404
+
+
+def test_limits_are_set_and_tenants_made(chromium: Any, node: Process) -> None:
+    with window(chromium, node) as page:
+        sign_in(page, node)
+        go(page, node, "tenants", "Used of limits")
+        dialog_of(page, "New tenant").get_by_label("name", exact=True).fill("initech")
+        page.get_by_role("dialog").get_by_role("button", name="Create").click()
+        page.get_by_role("rowheader", name="initech", exact=True).wait_for()
+        dialog_of(page, "Set limits").get_by_label("Name").fill("initech")
+        page.get_by_role("dialog").get_by_role("button", name="Go on").click()
+        page.get_by_label("Limits, as JSON").fill('{"topics": 7}')
+        page.get_by_role("dialog").get_by_role("button", name="Set").click()
+        page.get_by_role("region", name="Limits", exact=True).get_by_text("topics: 7").wait_for()
+        found = node.api("GET", "/limits?tenant=initech").json["limits"]
+        assert any(each["limits"].get("topics") == 7 for each in found)
 
 
 def test_users_and_policies_are_made_and_asked_about(chromium: Any, node: Process) -> None:

@@ -218,6 +218,8 @@ def test_the_whole_and_its_health(node: Process) -> None:
         ("PUT", "/parameters/shovel/%2F/x", 501),
         ("GET", "/users", 401),
         ("PUT", "/policies/%2F/x", 501),
+        ("DELETE", "/policies/%2F/x", 501),
+        ("PUT", "/operator-policies/%2F/x", 501),
         ("PUT", "/queues/%2F/amq.q", 401),
         ("PUT", "/exchanges/%2F/x", 400),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pika.exceptions
@@ -80,6 +80,56 @@ def test_connections_of_all_gateways_are_listed_and_closed_at_any(
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
             far.process_data_events(time_limit=20)
         assert "Closed via management plugin" in closed.value.reply_text
+
+
+def totals(gateway: Process, login: str) -> dict[str, int]:
+    found: dict[str, int] = ask(gateway, "GET", "/overview", login=login).json["object_totals"]
+    return {name: found[name] for name in ("connections", "channels", "consumers")}
+
+
+def test_the_overview_counts_what_all_gateways_have(gateways: list[Process]) -> None:
+    a, b = gateways
+    with connected(a, "some"), connected(b, "other") as far:
+        channel = far.channel()
+        channel.queue_declare("counted-q", durable=True)
+        channel.basic_consume("counted-q", lambda *_: None)
+        whole = {"connections": 2, "channels": 1, "consumers": 1}
+        until(lambda: totals(a, ROOT) == whole, lambda: str(totals(a, ROOT)))
+        assert totals(b, ROOT) == whole
+        assert totals(a, OTHER) == {**whole, "connections": 1}, "its own, wherever it is"
+        assert totals(a, SOME) == {"connections": 1, "channels": 0, "consumers": 0}
+
+
+def test_the_totals_of_a_gateway_have_transient_topics_of_another(gateways: list[Process]) -> None:
+    with connected(gateways[1], "some") as far:
+        channel = far.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("passing", durable=False)
+        channel.basic_publish("", "passing", b"x")
+
+    def ready(gateway: Process) -> list[Any]:
+        found = gateway.api("GET", "/history").json
+        return [found["series"]["ready"][-1], *found["without"]]
+
+    for gateway in gateways:
+        until(lambda at=gateway: 1 in ready(at), lambda at=gateway: str(ready(at)))
+
+
+def test_a_client_is_told_the_reason_that_was_given(gateways: list[Process]) -> None:
+    a, b = gateways
+    with connected(b, "some") as far:
+        until(lambda: users(a, SOME) == ["some"], "it is listed")
+        (row,) = ask(a, "GET", "/connections", login=SOME).json
+        path = f"/connections/{row['name'].replace(':', '%3A')}"
+        reason = "the flat is being moved " + "ä" * 300
+        sent = {"X-Reason": reason.encode().decode("latin-1")}
+        assert ask(a, "DELETE", path, login=ROOT, **sent).status == 204
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+            far.process_data_events(time_limit=20)
+        assert "the flat is being moved ä" in closed.value.reply_text
+    events = b.api("GET", "/events").json["events"]
+    told = {each["event"] for each in events if "the flat is being moved" in str(each)}
+    assert "connection closed by hand" in told
 
 
 def test_who_closes_its_own_connection_needs_no_right(gateways: list[Process]) -> None:

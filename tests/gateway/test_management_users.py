@@ -280,6 +280,9 @@ def test_definitions_are_written_and_had_again_elsewhere(
     assert "passing" not in {each["name"] for each in document["queues"]}
     assert {"user": "acme:dan", "vhost": "acme", **told} in document["permissions"]
     assert "root" not in {each["name"] for each in document["users"]}, "no permission says it all"
+    left_out = {each["name"]: each["reason"] for each in document["left_out"]}
+    assert "holds other policies: administrator" in left_out["root"]
+    assert left_out.keys().isdisjoint({each["name"] for each in document["users"]})
     json.dumps(document)
     assert root(node, "POST", "/definitions", document) == {"unlike": []}
     folder = tmp_path_factory.mktemp("elsewhere")

@@ -90,8 +90,8 @@ def test_what_is_no_tls_is_told_and_what_works_is_not(
         ("sqs.https", "WRONG_VERSION_NUMBER"),
     ]
     assert all("not TLS" in each["reason"] for each in lines)
-    assert b'weir_tls_failures_total{listener="sqs.https"} 2.0' in render(
-        NodeCollector(Nothing(), tls_failures=failures)  # type: ignore[arg-type]
+    assert b'weir_tls_failures_total{listener="sqs.https"} 2.0' in b"".join(
+        render(NodeCollector(Nothing(), tls_failures=failures))  # type: ignore[arg-type]
     )
 
 

@@ -66,6 +66,9 @@ _BYTES_MAX: Final[dict[object, int]] = {
 SILENT_HEADER: Final = b"x-weir-silent"
 """Of a list that lacks what some gateways have: which, and why."""
 
+REASON_HEADER: Final = b"x-reason"
+"""Why a connection is closed, which its client is told."""
+
 _REALM: Final = b'Basic realm="Weir Management"'
 
 _CODES: Final = {Code.NOT_FOUND: 404, Code.NOT_ALLOWED: 401, Code.TOO_LARGE: 413}
@@ -130,6 +133,7 @@ class Management:
             names=names,
             query=query,
             body=b"",
+            reason=dict(scope["headers"]).get(REASON_HEADER, b"").decode("utf-8", "replace"),
         )
         if handler is apply_definitions:
             # Before so much is read.

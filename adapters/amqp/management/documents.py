@@ -3,7 +3,8 @@ apply` does it.
 
 What is written is what RabbitMQ would read: durable queues and exchanges with their bindings, users
 with their hashes, permissions, limits. What has no words there is not in it (`weir definitions
-export` has all): rights that are no three expressions, streams, routes of other protocols.
+export` has all): streams, routes of other protocols, users whose rights are no three expressions.
+The last are named in it (`left_out`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """As /api/v1 takes them: some 100,000 queues."""
+
+LEFT_OUT: Final = "left_out"
+"""Who is not in the document, and why: for people. Who reads one passes over it."""
 
 _QUEUE: Final = ("name", "vhost", "durable", "auto_delete", "arguments")
 _EXCHANGE: Final = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
@@ -39,7 +43,8 @@ async def show_definitions(asked: Asked) -> Answer:
     hosts = administered(asked) if named is None else [(tenant_administered(asked, named), named)]
     found: dict[str, list[dict[str, Any]]] = {each: [] for each in _OF_A_HOST}
     # Others would lose, where the document is applied, what cannot be said in it.
-    everybody = [each for each in await people.everybody(asked) if each.is_told]
+    known = await people.everybody(asked)
+    everybody = [each for each in known if each.is_told]
     for tenant, _ in hosts:
         caller = asked.caller(tenant)
         kept = [each for each in queues.declared_in(asked, caller) if _is_kept(each)]
@@ -88,6 +93,11 @@ async def show_definitions(asked: Asked) -> Answer:
         "users": users,
         "vhosts": [{"name": host} for _, host in hosts],
         "global_parameters": [],
+        LEFT_OUT: [
+            {"kind": "user", "name": each.login, "reason": each.untold()}
+            for each in known
+            if not each.is_told
+        ],
         **found,
     }
     return Answer(200, document)

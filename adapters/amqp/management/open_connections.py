@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REASON: Final = "Closed via management plugin"
-"""What RabbitMQ tells a client whose connection is closed here, unless X-Reason says more."""
+"""What RabbitMQ tells a client whose connection is closed here, unless X-Reason says another."""
 
 PAGE: Final = 200
 """Connections asked for at a time: with their channels, some hundred KB."""
@@ -50,16 +50,10 @@ async def _open(asked: Asked, host: str | None = None) -> _Open:
     """All that the caller may see, of one virtual host or of all. Raises Refused 400: too many."""
     rows: list[tuple[Row, str]] = []
     silent: dict[str, str] = {}
-    own = asked.own.principal
-    for tenant, at in asked.tenants():
+    for seen, at, is_all in _seen(asked):
         if host not in {None, at}:
             continue
-        query = {"tenant": tenant, "protocol": "amqp", "details": "true", "limit": str(PAGE)}
-        is_all = asked.administers(tenant)
-        if not is_all and tenant != own.tenant:
-            continue
-        if not is_all:
-            query["user"] = own.name
+        query = {**seen, "details": "true", "limit": str(PAGE)}
         after: str | None = ""
         while after is not None:
             query["after"] = after
@@ -74,10 +68,43 @@ async def _open(asked: Asked, host: str | None = None) -> _Open:
         if row["opened"] is None:
             shown = row["node"] if asked.is_administrator else UNNAMED
             silent[shown] = "it is of an older version: its channels are missing"
+    return _Open(rows, _told(silent))
+
+
+def _told(silent: dict[str, str]) -> str:
+    """Why gateways have not answered, in one line, which is in the log too."""
     if silent:
         _log.warning("gateways are missing in an answer", silent=silent)
     named = list(silent.items())[:SILENT_MAX]
-    return _Open(rows, ", ".join(f"{each} ({why})" for each, why in named))
+    return ", ".join(f"{each} ({why})" for each, why in named)
+
+
+async def totals(asked: Asked) -> tuple[dict[str, int], str]:
+    """How many connections, channels and consumers the caller may see, of all gateways; who is
+    silent.
+    """
+    sums = dict.fromkeys(("connections", "channels", "consumers"), 0)
+    silent: dict[str, str] = {}
+    for query, _, is_all in _seen(asked):
+        _, found = await ask(asked, "GET", "/connections/totals", None, query, of_own=not is_all)
+        for name in sums:
+            sums[name] += found[name]
+        for each in found["silent"]:
+            silent[each["gateway"] if is_all else UNNAMED] = each["reason"]
+    return sums, _told(silent)
+
+
+def _seen(asked: Asked) -> Iterator[tuple[dict[str, str], str, bool]]:
+    """What of each tenant's connections the caller may see, as /api/v1 is asked for it; its virtual
+    host; whether these are all of them, and not the caller's own alone.
+    """
+    own = asked.own.principal
+    for tenant, host in asked.tenants():
+        query = {"tenant": tenant, "protocol": "amqp"}
+        if asked.administers(tenant):
+            yield query, host, True
+        elif tenant == own.tenant:
+            yield {**query, "user": own.name}, host, False
 
 
 async def list_connections(asked: Asked) -> Answer:
@@ -96,7 +123,7 @@ async def close_connection(asked: Asked) -> Answer:
     """Say goodbye to one, at whichever gateway it is."""
     row, _, _ = await _named(asked)
     of_own = not asked.administers(row["tenant"])
-    query = {"tenant": row["tenant"], "reason": REASON}
+    query = {"tenant": row["tenant"], "reason": asked.reason or REASON}
     await ask(asked, "DELETE", f"/connections/{part(row['id'])}", None, query, of_own=of_own)
     return Answer(204)
 

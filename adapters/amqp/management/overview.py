@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from adapters.amqp.management import open_connections
 from adapters.amqp.management.requests import INSPECT_TOPIC, Answer, Asked, Refused, not_found
 from adapters.amqp.topology.exchanges import MATCHES
 from kernel.api.model import DEFAULT_GROUP, TopicKind
@@ -39,7 +40,7 @@ async def overview(asked: Asked) -> Answer:
             figures = await client.statistics(topic, DEFAULT_GROUP)
             totals["messages_ready"] += figures.ready
             totals["messages_unacknowledged"] += figures.leased
-    shown = [each.shown() for each in asked.broker.adapter.connections()] if _sees(asked) else []
+    open_now, silent = await open_connections.totals(asked)
     settings = asked.broker.settings
     if totals is not None:
         totals["messages"] = sum(totals.values())
@@ -60,19 +61,14 @@ async def overview(asked: Asked) -> Answer:
             "object_totals": {
                 "queues": queues,
                 "exchanges": exchanges,
-                "connections": len(shown),
-                "channels": sum(each.channels for each in shown),
-                "consumers": sum(each.consumers for each in shown),
+                **open_now,
             },
             "exchange_types": [{"name": name, "enabled": True} for name in MATCHES],
             "listeners": _listeners(asked),
             "contexts": [],
         },
+        silent=silent,
     )
-
-
-def _sees(asked: Asked) -> bool:
-    return asked.is_administrator
 
 
 def _listeners(asked: Asked) -> list[dict[str, Any]]:

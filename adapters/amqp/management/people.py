@@ -84,7 +84,15 @@ class Person:
     @property
     def is_told(self) -> bool:
         """Whether RabbitMQ's words say all that it may do."""
-        return not self.others and self.words() is not None
+        return not self.untold()
+
+    def untold(self) -> str:
+        """Why they do not; empty: they do."""
+        if self.others:
+            return f"it holds other policies: {', '.join(self.others)}"
+        if self.words() is None:
+            return f"the policy {policy_name(self.name)} was altered, and is no three expressions"
+        return ""
 
     def tags(self) -> list[str]:
         """As RabbitMQ shows them."""

@@ -142,6 +142,8 @@ class Asked:
     """Those of the path, decoded."""
     query: Mapping[str, str]
     body: bytes
+    reason: str = ""
+    """What the header X-Reason says."""
 
     @property
     def is_administrator(self) -> bool:

@@ -113,8 +113,9 @@ ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
 }
 
 UNSERVED: Final = {
-    "policies": "give a queue's settings as its arguments, or apply definitions.json, whose "
-    "policies become settings of the queues in it",
+    "policies": "a queue has its settings itself: give them as its arguments, change them with "
+    "`weir topic set` and `weir group set`, or POST definitions, whose policies become settings of "
+    "the queues in it",
     "operator-policies": "a queue has settings of its own here",
     "parameters": "there are no plugins that have parameters",
     "global-parameters": "there are no plugins that have parameters",

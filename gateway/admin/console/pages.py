@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from gateway.admin.http.requests import path_name
 from kernel.common.errors import Code, KernelError
@@ -50,12 +50,23 @@ HEADERS: Final = {
 class Pages:
     """Handlers of the files."""
 
+    def __init__(self, words: str = "", status: int = 404) -> None:
+        """`words`: what a browser is told where there is no console, with a status; empty: there
+        is one.
+        """
+        self._words = words
+        self._status = status
+
     async def show_page(self, request: Request) -> Response:
-        """The console."""
+        """The console, or where it is."""
+        if self._words:
+            return PlainTextResponse(f"{self._words}\n", self._status)
         return _sent(request, INDEX)
 
     async def show_file(self, request: Request) -> Response:
         """A file of the console."""
+        if self._words:
+            raise KernelError(Code.NOT_FOUND, self._words)
         return _sent(request, path_name(request, "file"))
 
 

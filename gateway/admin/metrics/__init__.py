@@ -11,7 +11,7 @@
 - `topic_selection`: the topics that /metrics shows: those that are named, and the busiest
 - `size_metrics`: topics that have a size, and how much of it is used
 - `tenant_totals`: counters of tenants, added up
-- `store_totals`: the same of all stores, for a gateway
+- `totals_elsewhere`: the same of all stores and other gateways, for a gateway
 - `history`: an hour of them in memory, for charts
 - `series_text`: very many series as text, in slices
 """

@@ -8,7 +8,7 @@ the beginning, while the process stood still, where a leader did not answer.
 Topics are asked for one by one, by the kernel's client, so that a gateway of a cluster has them as
 a process with a store does. Totals come of a survey of all topics that are led here; where these
 are so many that it takes long, not every point has one (SURVEYED_AT_ONCE). A gateway adds what the
-stores say of theirs (`store_totals`).
+stores and the other gateways say of theirs (`totals_elsewhere`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kernel.common.errors import KernelError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.admin.metrics.store_totals import StoreTotals
     from gateway.admin.metrics.tenant_totals import TenantTotals
     from gateway.admin.metrics.topic_metrics import TopicMetrics
+    from gateway.admin.metrics.totals_elsewhere import Missing, TotalsElsewhere
     from kernel.api.client import Client
     from kernel.api.model import TopicInfo
     from kernel.common.ports import Clock
@@ -51,11 +51,15 @@ ASKED_POINTS: Final = POINTS
 
 TENANT_SERIES: Final = ("published", "delivered", "acked", "ready", "leased")
 TOPIC_SERIES: Final = ("published", "done", "ready", "leased")
+NOTHING: Final[Mapping[str, float]] = dict.fromkeys(TENANT_SERIES, 0.0)
+UNKNOWN: Final = {**NOTHING, "ready": nan, "leased": nan}
+"""Where a store that leads has not answered."""
+
 COUNTERS: Final = frozenset({"published", "delivered", "acked", "done"})
 """Of these a point is the rate a second since the point before."""
 
 SERIES_BYTES_MAX: Final = (
-    (SELECTED_MAX + OPENED_MAX) * len(TOPIC_SERIES) + TENANTS_MAX * len(TENANT_SERIES)
+    (SELECTED_MAX + OPENED_MAX) * len(TOPIC_SERIES) + (TENANTS_MAX + 1) * len(TENANT_SERIES)
 ) * (POINTS * 4 + 100) + (SELECTED_MAX + OPENED_MAX + TENANTS_MAX) * 800
 """Arrays and what holds them: 8.7 MB."""
 
@@ -112,16 +116,18 @@ class History:
         topics: TopicMetrics,
         client: Client,
         clock: Clock,
-        stores: StoreTotals | None = None,
+        elsewhere: TotalsElsewhere | None = None,
     ) -> None:
-        """`stores`: of a cluster, whose totals are added to what is led here; None: nothing is
-        led elsewhere.
+        """`elsewhere`: totals of the cluster's other processes, which are added to those of what is
+        led here; None: nothing is led elsewhere.
         """
-        self._stores = stores
+        self._elsewhere = elsewhere
         self._topics = topics
         self._client = client
         self._clock = clock
         self._tenants: dict[str, Series] = {}
+        self._all: Series | None = None
+        """Totals of all tenants, those beyond TENANTS_MAX too."""
         self._selected: dict[tuple[str, str], Series] = {}
         self._opened: SharedRoom[tuple[str, str], Series] = SharedRoom(OPENED_MAX)
         self._surveyed = 0
@@ -148,36 +154,33 @@ class History:
             self._surveyed = number
             await self._topics.look()
             self._select(number)
-            elsewhere = {} if self._stores is None else await self._stores.ask()
-            own = self._topics.tenants
-            for tenant in own.keys() | elsewhere.keys():
-                self._take_tenant(number, tenant, own.get(tenant), elsewhere.get(tenant))
+            await self._take_totals(number)
         for (tenant, name), series in (*self._selected.items(), *self._opened.items()):
             await self._take_topic(number, tenant, name, series)
 
     @property
-    def silent(self) -> Mapping[int, str]:
-        """Stores that the last point is without, and why."""
-        return {} if self._stores is None else self._stores.silent
+    def silent(self) -> list[Missing]:
+        """Processes that the last point of totals is without."""
+        return [] if self._elsewhere is None else self._elsewhere.silent
 
-    def _take_tenant(
-        self,
-        number: int,
-        tenant: str,
-        own: TenantTotals | None,
-        elsewhere: Mapping[str, float] | None,
-    ) -> None:
-        series = self._tenants.get(tenant)
-        if series is None:
-            if len(self._tenants) >= TENANTS_MAX:
-                return
-            series = self._tenants[tenant] = Series(TENANT_SERIES, number)
-        figures: dict[str, float] = dict.fromkeys(TENANT_SERIES, 0)
-        if own is not None:
-            figures |= {**own.now, "ready": own.ready, "leased": own.leased}
-        for name, value in ({} if elsewhere is None else elsewhere).items():
-            figures[name] += value
-        series.put(number, figures)
+    async def _take_totals(self, number: int) -> None:
+        elsewhere: Mapping[str, Mapping[str, int]] = {}
+        nothing = NOTHING
+        if self._elsewhere is not None:
+            elsewhere = await self._elsewhere.ask()
+            nothing = NOTHING if self._elsewhere.is_whole else UNKNOWN
+        sums, own = dict(nothing), self._topics.tenants
+        for tenant in own.keys() | elsewhere.keys():
+            figures = _added(nothing, own.get(tenant), elsewhere.get(tenant, {}))
+            for name, value in figures.items():
+                sums[name] += value
+            series = self._tenants.get(tenant)
+            if series is None and len(self._tenants) < TENANTS_MAX:
+                series = self._tenants[tenant] = Series(TENANT_SERIES, number)
+            if series is not None:
+                series.put(number, figures)
+        self._all = self._all or Series(TENANT_SERIES, number)
+        self._all.put(number, sums)
 
     def _select(self, number: int) -> None:
         """Follow those that /metrics shows; who is no longer among them stays while it is looked
@@ -221,20 +224,20 @@ class History:
     def of_tenant(self, tenant: str | None) -> tuple[int, dict[str, list[float | None]]]:
         """The totals of one, or of all."""
         number = self._number
-        names = list(self._tenants) if tenant is None else [tenant]
-        found = [self._tenants[each].shown(number) for each in names if each in self._tenants]
-        if not found:
-            found = [Series(TENANT_SERIES, number).shown(number)]
-        sums = {
-            name: list(map(_sum, zip(*(each[name] for each in found), strict=True)))
-            for name in TENANT_SERIES
-        }
-        return number * STEP_MS, sums
+        series = self._all if tenant is None else self._tenants.get(tenant)
+        return number * STEP_MS, (series or Series(TENANT_SERIES, number)).shown(number)
 
 
-def _sum(values: tuple[float | None, ...]) -> float | None:
-    known = [each for each in values if each is not None]
-    return sum(known) if known else None
+def _added(
+    nothing: Mapping[str, float], own: TenantTotals | None, elsewhere: Mapping[str, int]
+) -> dict[str, float]:
+    """The figures of a tenant, here and elsewhere."""
+    figures = dict(nothing)
+    here = {} if own is None else {**own.now, "ready": own.ready, "leased": own.leased}
+    for found in (here, elsewhere):
+        for name in figures.keys() & found.keys():
+            figures[name] += found[name]
+    return figures
 
 
 async def figures_of(client: Client, topic: TopicInfo) -> dict[str, int]:

@@ -242,10 +242,28 @@ def metering_metrics(metering: NodeMetering) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"weir_metering_{name}", text, value=float(value))
 
 
-def render(collector: Collector, form: TextForm = TextForm.PLAIN) -> bytes:
-    """The text that a scrape gets, without the line that ends OpenMetrics."""
+class _One(Collector):
+    """A metric that was looked at."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._metric
+
+
+def render(collector: Collector, form: TextForm = TextForm.PLAIN) -> Iterator[bytes]:
+    """The text that a scrape gets, without the line that ends OpenMetrics: a metric at a time, each
+    made when it is asked for (0.01 to 0.1 ms; all together would be one turn of the event loop of
+    2 ms). All are looked at before, in one turn.
+    """
+    metrics = list(collector.collect())
+    return (_text_of(each, form) for each in metrics)
+
+
+def _text_of(metric: Metric, form: TextForm) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
+    registry.register(_One(metric))
     if form is TextForm.PLAIN:
         return generate_latest(registry)
     text: bytes = generate_open_metrics(registry)  # type: ignore[no-untyped-call]

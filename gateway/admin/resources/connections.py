@@ -1,6 +1,7 @@
 """Connections of all gateways over HTTP.
 
 GET    /connections?user=&protocol=&client_id=&node=&consumes=&sort=&after=&limit=&rates=&details=
+GET    /connections/totals?user=&protocol=... how many there are
 DELETE /connections?user=&reason=             all of a user, at every gateway
 GET    /connections/CONNECTION                one, with its channels and consumers
 DELETE /connections/CONNECTION?reason=
@@ -25,6 +26,7 @@ from gateway.admin.resources.connection_order import place_of
 from gateway.admin.resources.local_connections import (
     ConnectionDetails,
     ConnectionRow,
+    Counting,
     Listing,
     LocalConnections,
     Named,
@@ -65,6 +67,16 @@ class ConnectionPage(Struct, frozen=True):
     next: str | None
     silent: list[Silent] = []
     """Gateways that have not answered: their connections are missing here."""
+
+
+class ConnectionTotals(Struct, frozen=True):
+    """How many there are, at all gateways that have answered."""
+
+    connections: int
+    channels: int
+    consumers: int
+    silent: list[Silent] = []
+    """Gateways that have not answered: theirs are missing here."""
 
 
 class ConnectionRoutes:
@@ -118,6 +130,34 @@ class ConnectionRoutes:
             )
         return answer(ConnectionPage(*rows.page(), silent))
 
+    async def show_totals(self, request: Request) -> Response:
+        """How many connections, channels and consumers there are, at all gateways that answer in
+        time.
+        """
+        query = request.query_params
+        counting = Counting(
+            tenant=tenant_or_all(request, self._tenants.of),
+            wanted={name: query[name] for name in FILTERS if name in query},
+        )
+        found = [await self._own.totals(counting)]
+        silent: list[Silent] = []
+        if counting.wanted.get("node") != self._own.node:
+            silent = await self._ask(
+                request,
+                local.TOTALS,
+                counting,
+                lambda said: found.append(local.totals_of(said)),
+                ANSWER_S,
+            )
+        return answer(
+            ConnectionTotals(
+                sum(each.connections for each in found),
+                sum(each.channels for each in found),
+                sum(each.consumers for each in found),
+                silent,
+            )
+        )
+
     async def show_connection(self, request: Request) -> Response:
         """One connection with its channels, what it consumes, and its rates."""
         return answer(await self._named(request, None))
@@ -133,8 +173,9 @@ class ConnectionRoutes:
         if not user:
             raise KernelError(Code.INVALID_ARGUMENT, "user=NAME is missing: whose connections?")
         tenant, by = self._tenants.of(request), str(caller_of(request))
-        _log.info("user disconnected by hand", tenant=tenant, user=user, by=by)
-        await self._disconnects.tell(tenant, user, _reason(request))
+        reason = _reason(request)
+        _log.info("user disconnected by hand", tenant=tenant, user=user, by=by, reason=reason)
+        await self._disconnects.tell(tenant, user, reason)
         return nothing()
 
     # --- Asking -----------------------------------------------------------------------------
@@ -175,7 +216,7 @@ class ConnectionRoutes:
         self,
         request: Request,
         kind: str,
-        asked: Listing | Naming,
+        asked: Listing | Counting | Naming,
         heard: Callable[[bytes], None],
         within_s: float,
     ) -> list[Silent]:

@@ -35,8 +35,8 @@ class HistoryShown(Struct, frozen=True):
     """When the last point was, since the epoch."""
     series: dict[str, list[float | None]]
     without: list[str] = []
-    """Stores that the last point of totals is without; why, which may name an address, for who
-    administers the node.
+    """Stores and gateways that the last point of totals is without. Why, and which gateway, is for
+    who administers the node: it may name an address.
     """
 
 
@@ -60,9 +60,7 @@ class HistoryRoutes:
         else:
             topic = await topic_named(self._client, self._tenants.of(request), name)
             end_ms, series = self._history.of_topic(topic)
-        without = []
-        if name is None:
-            is_told_why = caller_of(request).administers_node
-            for number, reason in self._history.silent.items():
-                without.append(f"store {number}: {reason}" if is_told_why else f"store {number}")
+        silent = self._history.silent if name is None else []
+        is_told_why = caller_of(request).administers_node
+        without = [each.why if is_told_why else each.who for each in silent]
         return answer(HistoryShown(STEP_S, end_ms, series, without))

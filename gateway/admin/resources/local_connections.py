@@ -17,7 +17,7 @@ from gateway.admin.resources.connection_order import FirstRows, Place, Value
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from adapters.base import Adapter
     from adapters.connections import OpenConnection
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LIST: Final = "connections"
 NAME: Final = "connection"
+TOTALS: Final = "connection-totals"
 """Kinds of question."""
 
 CONSUMES: Final = "consumes"
@@ -77,6 +78,21 @@ class Listing(Struct, frozen=True):
     """With channels and consumers."""
 
 
+class Counting(Struct, frozen=True):
+    """Which connections are counted, as in `Listing`."""
+
+    tenant: str | None
+    wanted: dict[str, str]
+
+
+class Totals(Struct, frozen=True):
+    """How many there are."""
+
+    connections: int = 0
+    channels: int = 0
+    consumers: int = 0
+
+
 class Naming(Struct, frozen=True):
     """One connection, which is shown or closed."""
 
@@ -97,9 +113,11 @@ class Named(Struct, frozen=True):
 
 _encode = msgspec.msgpack.encode
 _listing = msgspec.msgpack.Decoder(Listing)
+_counting = msgspec.msgpack.Decoder(Counting)
 _naming = msgspec.msgpack.Decoder(Naming)
 _rows = msgspec.msgpack.Decoder(list[tuple[Place, ConnectionRow]])
 _named = msgspec.msgpack.Decoder(Named)
+_totals = msgspec.msgpack.Decoder(Totals)
 
 
 class LocalConnections:
@@ -117,6 +135,7 @@ class LocalConnections:
         """Answer other gateways from now on."""
         questions.serve(LIST, self._list)
         questions.serve(NAME, self._name)
+        questions.serve(TOTALS, self._count)
 
     async def _list(self, asked: bytes) -> bytes:
         try:
@@ -124,6 +143,13 @@ class LocalConnections:
         except msgspec.MsgspecError as error:
             raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
         return _encode((await self.rows(listing)).first())
+
+    async def _count(self, asked: bytes) -> bytes:
+        try:
+            counting = _counting.decode(asked)
+        except msgspec.MsgspecError as error:
+            raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
+        return _encode(await self.totals(counting))
 
     async def _name(self, asked: bytes) -> bytes:
         try:
@@ -139,23 +165,24 @@ class LocalConnections:
         if listing.column not in ConnectionShown.__struct_fields__:
             raise KernelError(Code.INVALID_ARGUMENT, f"there is no column {listing.column[:80]}")
         found: FirstRows[Found] = FirstRows(listing.limit, listing.begin, is_down=listing.is_down)
-        wanted = dict(listing.wanted)
-        consumed = wanted.pop(CONSUMES, None)
-        if wanted.pop("node", self.node) == self.node:
-            async for each, shown in self._all(listing.tenant):
-                if consumed is not None and not (shown.consumers and _consumes(each, consumed)):
-                    continue
-                if all(getattr(shown, name, None) == value for name, value in wanted.items()):
-                    by: Value = (
-                        each.number if listing.column == "id" else getattr(shown, listing.column)
-                    )
-                    found.add((by, each.number, self.node), (each, shown))
+        async for each, shown in self._wanted(listing.tenant, listing.wanted):
+            by: Value = each.number if listing.column == "id" else getattr(shown, listing.column)
+            found.add((by, each.number, self.node), (each, shown))
         first = found.first()
         chosen = [row for _, row in first]
         made = await self._made(chosen, rates=listing.rates, details=listing.details)
         rows: FirstRows[ConnectionRow] = FirstRows(listing.limit, None, is_down=listing.is_down)
         rows.add_all((place, row) for (place, _), row in zip(first, made, strict=True))
         return rows
+
+    async def totals(self, counting: Counting) -> Totals:
+        """How many there are at this gateway."""
+        connections = channels = consumers = 0
+        async for _, shown in self._wanted(counting.tenant, counting.wanted):
+            connections += 1
+            channels += shown.channels
+            consumers += shown.consumers
+        return Totals(connections, channels, consumers)
 
     async def named(self, naming: Naming) -> Named:
         """Show or close the connection, if it is one of this gateway's."""
@@ -168,12 +195,30 @@ class LocalConnections:
                 channels = list(each.channels_shown())
                 (row,) = await self._made([(each, shown)], rates=True)
                 return Named(True, ConnectionDetails(row, channels))
-            _log.info("connection closed by hand", id=shown.id, peer=shown.peer, by=naming.by)
+            _log.info(
+                "connection closed by hand",
+                id=shown.id,
+                peer=shown.peer,
+                by=naming.by,
+                reason=naming.reason,
+            )
             each.end(naming.reason)
             return Named(True)
         return Named(False)
 
     # --- Looking ----------------------------------------------------------------------------
+
+    async def _wanted(self, tenant: str | None, wanted: Mapping[str, str]) -> AsyncIterator[Found]:
+        """Those that are what is wanted (`Listing.wanted`)."""
+        equal = dict(wanted)
+        consumed = equal.pop(CONSUMES, None)
+        if equal.pop("node", self.node) != self.node:
+            return
+        async for each, shown in self._all(tenant):
+            if consumed is not None and not (shown.consumers and _consumes(each, consumed)):
+                continue
+            if all(getattr(shown, name, None) == value for name, value in equal.items()):
+                yield each, shown
 
     async def _all(self, tenant: str | None) -> AsyncIterator[Found]:
         """Those of a tenant, a part in each turn of the event loop."""
@@ -231,7 +276,15 @@ def named_of(answer: bytes) -> Named:
         raise _no_answer() from None
 
 
-def encoded(asked: Listing | Naming) -> bytes:
+def totals_of(answer: bytes) -> Totals:
+    """How many another gateway has. Raises KernelError UNAVAILABLE."""
+    try:
+        return _totals.decode(answer)
+    except msgspec.MsgspecError:
+        raise _no_answer() from None
+
+
+def encoded(asked: Listing | Counting | Naming) -> bytes:
     """A question as other gateways read it."""
     return _encode(asked)
 

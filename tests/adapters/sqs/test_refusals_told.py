@@ -81,7 +81,7 @@ async def test_each_reason_has_a_count_and_a_line_with_the_access_key(service: S
     secrets = good["Authorization"].rpartition("Signature=")[2]
     assert secrets not in str(lines)
     below: Any = SimpleNamespace(collect=list)
-    text = render(NodeCollector(below, [service.adapter])).decode()
+    text = b"".join(render(NodeCollector(below, [service.adapter]))).decode()
     for reason, count in (("signature", 1), ("malformed", 2), ("skew", 1), ("slow", 0)):
         row = f'weir_refused_total{{listener="sqs.http",reason="{reason}"}} {float(count)}'
         assert row in text

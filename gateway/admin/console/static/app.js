@@ -172,6 +172,7 @@ async function route() {
     if (mine.alive) replace(content, element);
   } catch (error) {
     if (mine.alive) mine.note(error.message);
+    replace(content, h("button", { type: "button", class: "quiet", onclick: () => route() }, "Try again"));
   }
   content.removeAttribute("aria-busy");
 }

@@ -78,7 +78,7 @@ export function chart(title, lines, history, form) {
   return h("figure", { class: "chart" },
     h("figcaption", {}, title), legend,
     h("div", { class: "plot" },
-      h("div", { class: "scale", "aria-hidden": "true" }, [1, 0.5, 0].map((part) => h("span", {}, form(top * part)))),
+      h("div", { class: "scale", "aria-hidden": "true" }, [1, 0.5, 0].map((part) => h("span", {}, part === 0.5 && form(top / 2) === form(top) ? "" : form(top * part)))),
       picture),
     h("div", { class: "ends", "aria-hidden": "true" }, h("span", {}, "an hour ago"), h("span", {}, "now")));
 }

@@ -37,6 +37,10 @@ function fieldOf(name, schema, given) {
     input = h("select", { id, name }, h("option", { value: "" }, ""), schema.enum.map((each) => h("option", { value: each }, each)));
     input.value = given ?? "";
     read = () => input.value || undefined;
+  } else if (name === "time_ms") {
+    // A moment, which people say by the clock on their wall.
+    input = h("input", { id, name, type: "datetime-local", step: 1 });
+    read = () => (input.value === "" ? undefined : new Date(input.value).getTime());
   } else if (schema.type === "integer" || schema.type === "number") {
     input = h("input", { id, name, type: "number", min: schema.minimum, max: schema.maximum, step: schema.type === "integer" ? 1 : "any", value: given ?? "" });
     read = () => (input.value === "" ? undefined : Number(input.value));
@@ -59,12 +63,15 @@ function fieldOf(name, schema, given) {
   return { name, read, input, element: h("div", { class: "field" }, label, input, schema.description && h("p", { class: "help" }, schema.description)) };
 }
 
-/** A modal dialog. `run(values)` does it; what it gives back, text or an element, is shown. */
+/**
+ * A modal dialog. `run(values)` does it; what it gives back, text or an element, is shown. Without
+ * `run` it only says something.
+ */
 export function dialog({ title, about, fields = [], danger, label = "Do it", run, done, first }) {
   const name = freshId();
   const wrong = h("p", { class: "wrong", role: "alert" });
   const go = h("button", { class: danger ? "danger" : "primary", type: "submit" }, label);
-  const close = h("button", { class: "quiet", type: "button", onclick: () => box.close() }, "Cancel");
+  const close = h("button", { class: "quiet", type: "button", onclick: () => box.close() }, run ? "Cancel" : "Close");
   const form = h("form", {
     novalidate: true,
     onsubmit: async (event) => {
@@ -90,13 +97,13 @@ export function dialog({ title, about, fields = [], danger, label = "Do it", run
         go.disabled = false;
       }
     },
-  }, h("h2", { id: name }, title), about && h("p", { class: "about" }, about), fields.map((each) => each.element), wrong, h("div", { class: "buttons" }, close, go));
+  }, h("h2", { id: name }, title), about && h("p", { class: "about" }, about), fields.map((each) => each.element), wrong, h("div", { class: "buttons" }, close, run && go));
   const before = document.activeElement;
   const box = h("dialog", { "aria-labelledby": name, onclose: () => { box.remove(); if (before && before.isConnected) before.focus(); } }, form);
   document.body.append(box);
   box.showModal();
   const input = first || (fields[0] && fields[0].input);
-  (input || (danger ? close : go)).focus();
+  (input || (danger || !run ? close : go)).focus();
 }
 
 /**

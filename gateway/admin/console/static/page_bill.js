@@ -36,13 +36,13 @@ function told(bill, node) {
 
 /** What this process has counted, which only who administers the node is told. */
 async function counts() {
-  const { state, age_us: age, ...others } = await get("/metering");
+  const { state, age_us: age, rows_flushed: flushed, rows_waiting: waiting, over_limit: over, ...others } = await get("/metering");
   return [
     h("h2", {}, "Counted"),
     h("div", { class: "tiles" },
-      tile("Metering", String(state).toLowerCase(), "of this process", others.over_limit ? "bad" : ""),
-      tile("Rows counted", count(others.rows_flushed), "in the log"),
-      tile("Rows waiting", count(others.rows_waiting), "for their flush"),
+      tile("Metering", state, over ? "of this process: more waits than it may keep" : "of this process", over ? "bad" : ""),
+      tile("Rows counted", count(flushed), "in the log"),
+      tile("Rows waiting", count(waiting), "for their flush"),
       tile("Oldest count", span(age / 1e6), "that is in no log yet")),
     h("dl", { class: "facts" }, Object.entries(others).map(([name, value]) => [h("dt", {}, words(name)), h("dd", {}, typeof value === "number" ? count(value) : text(value))])),
   ];

@@ -12,6 +12,7 @@ export default {
   async show(page) {
     const holder = h("div");
     const enable = await actionButton({ method: "POST", template: "/cluster/features", button: "Turn on levels", title: "Turn on feature levels", about: "Without a name, all. What is on stays on: builds of before cannot be gone back to.", label: "Turn on", quiet: true, done: () => refresh() });
+    const drain = { method: "POST", template: "/cluster/gateways/{name}/drain", only: [], quiet: true, done: () => refresh() };
     async function refresh() {
       const features = rowsOf(await get("/cluster/features"));
       const names = features.length ? Object.keys(features[0]) : [];
@@ -24,7 +25,9 @@ export default {
           await actionButton({ method: "POST", template: "/cluster/groups/{group}/transfer", names: { group: group.group }, button: "Transfer", title: `Another leader for group ${group.group}`, label: "Transfer", quiet: true, done: refresh }),
           await actionButton({ method: "POST", template: "/cluster/groups/{group}/move", names: { group: group.group }, button: "Move", title: `Move a replica of group ${group.group}`, label: "Move", quiet: true, done: refresh })) })));
         const served = await Promise.all(gateways.map(async (gateway) => ({ ...gateway, actions: h("div", { class: "actions" },
-          await actionButton({ method: "POST", template: "/cluster/gateways/{name}/drain", names: { name: gateway.name }, button: "Drain", title: `Drain ${gateway.name}`, label: "Drain", quiet: true, done: refresh })) })));
+          gateway.stage === "serving"
+            ? await actionButton({ ...drain, names: { name: gateway.name }, button: "Drain", title: `Drain ${gateway.name}`, about: "Its clients are asked to use other gateways, and no new one is sent to it, until it is told to take clients again.", label: "Drain" })
+            : await actionButton({ ...drain, names: { name: gateway.name }, always: { undo: true }, button: "Take clients", title: `Have ${gateway.name} take clients again?`, label: "Take clients" })) })));
         parts.push(h("h2", {}, `Stores of ${status.name}`), plainTable("Stores", [
           { label: "Store", cell: (row) => row.number }, { label: "State", cell: (row) => [row.state, !row.answers && h("span", { class: "badge bad" }, "does not answer"), !row.accepting && row.answers && h("span", { class: "badge warn" }, "refuses")] },
           { label: "Address", cell: (row) => row.address }, { label: "Version", cell: (row) => row.version }, { label: "Up", number: true, cell: (row) => millis(row.uptime_ms) },

@@ -37,6 +37,11 @@ function alarmsOf(health) {
     h("li", { class: check.ok ? "warn" : "bad" }, h("strong", {}, `${check.ok ? "Alarm" : "Failing"}: ${words(check.name)}`), " ", check.reason)));
 }
 
+function connectionsAt(me, silent) {
+  if (!me.in_cluster) return "at this process";
+  return silent.length ? `without ${count(silent.length)} gateways that do not answer` : "at all gateways";
+}
+
 async function nodesOf(me) {
   const facts = await get("/node");
   const open = Object.entries(facts.connections);
@@ -50,7 +55,7 @@ async function nodesOf(me) {
     const cluster = await get("/cluster");
     rows.push(h("div", { class: "card" }, h("h3", {}, "Cluster"), h("p", {}, `${cluster.nodes.length} stores. `, h("a", { href: "#/cluster" }, "Look at the cluster"))));
   }
-  return { rows, connections: open.reduce((sum, [, number]) => sum + number, 0) };
+  return rows;
 }
 
 export default {
@@ -64,6 +69,7 @@ export default {
       const { series } = history;
       const topics = await get("/topics", { tenant: page.tenant, limit: 1 });
       const nodes = whole ? await nodesOf(me) : null;
+      const open = await get("/connections/totals", whole ? {} : { tenant: page.tenant });
       const health = whole ? await get("/health") : null;
       replace(holder,
         h("div", { class: "tiles" },
@@ -72,11 +78,11 @@ export default {
           tile("Ready", compact(last(series.ready)), "messages wait"),
           tile("In flight", compact(last(series.leased)), "handed out, not acked"),
           topics.total !== undefined && tile("Topics", compact(topics.total), `of ${page.tenant}`),
-          nodes && tile("Connections", compact(nodes.connections), "at this process")),
+          tile("Connections", compact(open.connections), connectionsAt(me, open.silent))),
         health && h("section", {}, h("h2", {}, "Alarms"), alarmsOf(health)),
         h("section", {}, h("h2", {}, whole ? "Last hour, all tenants" : `Last hour of ${page.tenant}`), charts(history, DEPTH, RATES),
           history.without.map((store) => h("p", { class: "note" }, `Without ${store}.`))),
-        nodes && h("section", {}, h("h2", {}, "Nodes and disk"), h("div", { class: "cards" }, nodes.rows)));
+        nodes && h("section", {}, h("h2", {}, "Nodes and disk"), h("div", { class: "cards" }, nodes)));
     }
     await refresh();
     page.every(5000, refresh);

@@ -15,7 +15,7 @@ export default {
       const wanted = search.value.toLowerCase();
       const rows = settings.filter((each) => each.name.toLowerCase().includes(wanted) && !(changed.checked && each.origin === "default"));
       replace(holder, plainTable("Settings", [
-        { label: "Setting", cell: (row) => h("span", { class: "mono" }, row.name) }, { label: "Value", cell: (row) => text(row.value) },
+        { label: "Setting", cell: (row) => h("span", { class: "mono" }, row.name) }, { label: "Value", cell: (row) => (typeof row.value === "number" ? String(row.value) : text(row.value)) },
         { label: "From", cell: (row) => (row.origin === "default" ? h("span", { class: "faint" }, "default") : h("b", {}, row.origin)) }], rows), h("p", { class: "note", role: "status" }, `${rows.length} of ${settings.length}`));
     }
     refresh();

@@ -3,12 +3,15 @@
 import { description, get, path } from "./api.js";
 import { h, replace } from "./dom.js";
 import { bytes, count, millis, moment, text, words } from "./format.js";
-import { actionButton } from "./forms.js";
+import { actionButton, dialog } from "./forms.js";
 import { charts } from "./page_overview.js";
 import { plainTable } from "./table.js";
 
 const RATES = [["published", "published", "one"], ["done", "done with", "three"]];
 const DEPTH = [["ready", "ready", "one"], ["leased", "in flight", "two"]];
+
+const again = () => dispatchEvent(new Event("hashchange"));
+const SEEK = "/topics/{topic}/groups/{group}/seek";
 
 // What has a button of its own, with words of its own. Every other operation below a topic, or a
 // group of it, that the API tells of gets a button too.
@@ -17,28 +20,61 @@ const KNOWN = {
   "/topics/{topic}/purge": { button: "Purge", danger: true, label: "Purge", told: (done) => h("p", {}, `${count(done.messages)} messages dropped.`) },
   "/topics/{topic}/groups": { button: "New group", title: "New group", label: "Create", quiet: true },
   "/topics/{topic}/resize": { button: "Resize", label: "Resize", quiet: true },
-  "/topics/{topic}/groups/{group}/seek": {
+  [SEEK]: {
     button: "Replay", label: "Replay", quiet: true, title: "Replay, or skip",
-    about: "A stream's group goes on from elsewhere: what it has had since then comes again, or what it skips never does. For this group alone, and while nobody consumes for it. Give one of to, time ms (since 1970) and offset. What a work topic's group has acked is gone, and does not come again.",
+    about: "The group goes on from elsewhere, and whoever consumes for it gets that: what it has had since then comes again, in every consumer, and what is skipped never does. Other groups are not touched. Say one of: to (all that is kept, or only what comes from now on), a time, or an offset (with its queue, if there are several). Nobody may be consuming for the group meanwhile.",
+    told: (sought) => h("p", {}, `The group goes on with ${sought.queues.map((each) => `offset ${count(each.offset)} of queue ${each.queue}`).join(", ")}.`),
   },
-  "/topics/{topic}/moves": { button: "Move or redrive", label: "Begin", quiet: true },
+  "/topics/{topic}/moves": {
+    button: "Move or redrive", label: "Begin", quiet: true, title: "Move messages, or redrive dead letters",
+    about: "What is ready for a group goes to another topic, and is gone for this group alone. Without a topic to go to, each dead letter goes back to the topic that it came from.",
+    told: () => h("p", {}, "It has begun; how far it is stands below the groups."),
+  },
 };
 const FOR_PROGRAMS = new Set(["/topics/{topic}/groups/{group}/receive", "/topics/{topic}/groups/{group}/settle"]);
 
 const ABOVE = { serve: "are served", wait: "wait", fail: "are refused at once" };
-const again = () => dispatchEvent(new Event("hashchange"));
 const aSecond = (size) => [size.messages && `${count(size.messages)} messages`, size.bytes && bytes(size.bytes)].filter(Boolean).join(", ");
 
 const said = (answer) => answer && h("pre", {}, JSON.stringify(answer, null, 1));
 
-async function actionsBelow(prefix, names, query, given, done) {
+async function actionsBelow(prefix, names, query, given, done, without = []) {
   const { paths } = await description();
-  const found = Object.keys(paths).filter((each) => each.startsWith(prefix) && paths[each].post && !FOR_PROGRAMS.has(each) &&
+  const found = Object.keys(paths).filter((each) => each.startsWith(prefix) && paths[each].post && !FOR_PROGRAMS.has(each) && !without.includes(each) &&
     [...each.matchAll(/\{(\w+)\}/g)].every(([, name]) => name in names));
   return Promise.all(found.map((template) => actionButton({
     method: "POST", template, names, query, given, done, told: said, quiet: true,
     button: words(template.split("/").at(-1)), title: words(template.split("/").at(-1)), ...KNOWN[template],
   })));
+}
+
+/** Of a work topic nothing can be replayed, and that is said where one looks for it. */
+const noReplay = (group) => h("button", { type: "button", class: "quiet", onclick: () => dialog({
+  title: "Nothing to replay",
+  about: `This is a work topic: what ${group} has acked is gone, and does not come again. What it has not acked comes again by itself, and what has become a dead letter can be redriven from the topic of dead letters. A stream keeps its messages: there a group can be replayed.`,
+}) }, "Replay");
+
+async function actionsOf(topic, group, query, done) {
+  const names = { topic: topic.name, group: group.name };
+  const isStream = topic.options.kind === "stream";
+  return h("div", { class: "actions" },
+    await actionsBelow("/topics/{topic}/groups/{group}/", names, query, {}, done, isStream ? [] : [SEEK]),
+    !isStream && noReplay(group.name),
+    await actionButton({ method: "PATCH", template: "/topics/{topic}/groups/{group}", names, query, given: group.options, button: "Change", title: `Change ${group.name}`, label: "Change", quiet: true, done }),
+    await actionButton({ method: "DELETE", template: "/topics/{topic}/groups/{group}", names, query, button: "Delete", title: `Delete the group ${group.name}?`, label: "Delete", danger: true, done }));
+}
+
+/** Messages on their way to another topic: the newest first, while there are any. */
+async function movesOf(topic, query, done) {
+  const { moves } = await get(path`/topics/${topic}/moves`, query);
+  if (!moves.length) return null;
+  const rows = await Promise.all(moves.map(async (move) => ({ ...move, cancel: move.state === "running" && await actionButton({
+    method: "DELETE", template: "/topics/{topic}/moves/{task}", names: { topic, task: move.id }, query, button: "Stop", title: "Stop the move?", about: "What was moved stays moved.", label: "Stop", danger: true, done }) })));
+  return [h("h2", {}, "Moves"), plainTable("Moves", [
+    { label: "To", cell: (row) => row.to ?? "where each came from" }, { label: "Of group", cell: (row) => row.group },
+    { label: "Moved", number: true, cell: (row) => `${count(row.moved)} of ${count(row.to_move)}` },
+    { label: "State", cell: (row) => [row.state, row.failure && h("span", { class: "badge bad" }, row.failure)] },
+    { label: "", cell: (row) => row.cancel }], rows)];
 }
 
 function groupsOf(topic, actions) {
@@ -115,16 +151,14 @@ export default {
       const now = topic.groups.map((each) => each.name).join("\n");
       if (known !== now) {
         known = now;
-        groupActions = new Map(await Promise.all(topic.groups.map(async (group) => [group.name, h("div", { class: "actions" },
-          await actionsBelow("/topics/{topic}/groups/{group}/", { topic: name, group: group.name }, query, {}, refresh),
-          await actionButton({ method: "PATCH", template: "/topics/{topic}/groups/{group}", names: { topic: name, group: group.name }, query, given: group.options, button: "Change", title: `Change ${group.name}`, label: "Change", quiet: true, done: refresh }),
-          await actionButton({ method: "DELETE", template: "/topics/{topic}/groups/{group}", names: { topic: name, group: group.name }, query, button: "Delete", title: `Delete the group ${group.name}?`, label: "Delete", danger: true, done: refresh }))])));
+        groupActions = new Map(await Promise.all(topic.groups.map(async (group) => [group.name, await actionsOf(topic, group, query, refresh)])));
       }
+      const moves = await movesOf(name, query, refresh);
       const focused = top.contains(document.activeElement) && document.activeElement.closest(".actions");
       if (!focused) {
         replace(top,
           charts(history, DEPTH, RATES),
-          h("h2", {}, "Groups"), groupsOf(topic, groupActions));
+          h("h2", {}, "Groups"), groupsOf(topic, groupActions), moves);
       }
       return topic;
     }

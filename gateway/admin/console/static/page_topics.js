@@ -23,7 +23,7 @@ export default {
     const table = pagedTable("Topics", COLUMNS, async ({ search, sort, after, limit }) => {
       const found = await get("/topics", { tenant, search, sort, after, limit });
       return { rows: found.topics, next: found.next, total: found.total };
-    }, { sort: "name", tools: create, empty: "No topic matches. A client that declares or publishes makes one, and so does New topic." });
+    }, { sort: "name", tools: create, empty: "There is no topic yet. A client that declares or publishes makes one, and so does New topic." });
     await table.refresh();
     page.every(5000, table.refresh);
     return table.element;

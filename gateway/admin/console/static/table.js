@@ -47,7 +47,7 @@ export function pagedTable(caption, columns, ask, { sort = "", search = true, em
     const focused = holder.contains(document.activeElement) && document.activeElement.closest("th");
     const column = focused ? [...focused.parentNode.children].indexOf(focused) : -1;
     replace(holder, plainTable(caption, columns, found.rows, {
-      sort: state.sort, empty, onsort: (wanted) => { state.sort = wanted; state.pages = [""]; refresh(); },
+      sort: state.sort, empty: state.search && search ? "Nothing matches." : empty, onsort: (wanted) => { state.sort = wanted; state.pages = [""]; refresh(); },
     }));
     if (column >= 0) holder.querySelectorAll("thead th")[column]?.querySelector("button")?.focus();
     back.disabled = state.pages.length < 2;
