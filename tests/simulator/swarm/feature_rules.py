@@ -80,7 +80,8 @@ class FeatureRules:
 
     def applying(self, member: Member, entry: Entry) -> None:
         """`level_is_the_logs`, `nothing_before_its_level`: an entry is about to be applied."""
-        if self._run.machines[member.core.node].workers.dead:
+        machine = self._run.machines[member.core.node]
+        if machine.workers.dead or _is_replaced(machine, member):
             return  # it ends at what it does not understand; of a real one nothing follows
         group, index = int(member.group), entry.index
         before, has = self._before(group, index), member.state.feature_level
@@ -155,3 +156,11 @@ class FeatureRules:
         if run.faults.hit(machine, chance, f"a level was {step}"):
             self._hits += 1
             run.count(f"hit when a level was {step}")
+
+
+def _is_replaced(machine: Machine, member: Member) -> bool:
+    """Whether its process was started again since: what is left of it in the loop still runs."""
+    opened = machine._opened
+    return opened is not None and (
+        opened.store.consensus.members.get(member.group, member) is not member
+    )
