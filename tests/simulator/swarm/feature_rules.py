@@ -81,7 +81,7 @@ class FeatureRules:
     def applying(self, member: Member, entry: Entry) -> None:
         """`level_is_the_logs`, `nothing_before_its_level`: an entry is about to be applied."""
         machine = self._run.machines[member.core.node]
-        if machine.workers.dead or not machine.runs or _is_replaced(machine, member):
+        if machine.workers.dead or _is_replaced(machine, member):
             return  # it ends at what it does not understand; of a real one nothing follows
         group, index = int(member.group), entry.index
         before, has = self._before(group, index), member.state.feature_level
@@ -160,4 +160,7 @@ class FeatureRules:
 
 def _is_replaced(machine: Machine, member: Member) -> bool:
     """Whether its process was started again since: what is left of it in the loop still runs."""
-    return machine.opened.store.consensus.members.get(member.group, member) is not member
+    opened = machine._opened
+    return opened is not None and (
+        opened.store.consensus.members.get(member.group, member) is not member
+    )
