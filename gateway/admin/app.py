@@ -43,6 +43,7 @@ from gateway.admin.resources.sessions import SessionRoutes
 from gateway.admin.resources.settings import SettingRoutes
 from gateway.admin.resources.tenant_changes import TenantRoutes
 from gateway.admin.resources.tenants import KnownTenants
+from gateway.admin.resources.topic_traces import TopicTraceRoutes
 from gateway.admin.resources.topics import TopicRoutes
 from gateway.admin.resources.tracing import TraceRoutes
 from gateway.admin.resources.users import PrincipalRoutes
@@ -234,6 +235,7 @@ def build_app(listener: Listener, parts: AdminParts) -> Guard:
         Pages(),
         AuditRoutes(parts.audit),
         TraceRoutes(parts.client, parts.clock, tenants, messages),
+        TopicTraceRoutes(parts.client, parts.clock, tenants, names_by_origin(parts.declared)),
     ]
     if parts.sessions is not None:
         in_cluster = parts.cluster_admin is not None

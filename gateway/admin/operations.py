@@ -41,6 +41,7 @@ from gateway.admin.resources import (
     sessions,
     settings,
     tenants,
+    topic_traces,
     topics,
     tracing,
     users,
@@ -223,6 +224,14 @@ API: Final[Sequence[Operation]] = (
     ),
     Operation("DELETE", "/topics/{topic}/size", TENANT, topics.TopicRoutes.remove_size),
     Operation(
+        "PUT",
+        "/topics/{topic}/trace",
+        TENANT,
+        topic_traces.TopicTraceRoutes.set_mode,
+        topic_traces.TraceSet,
+        topic_traces.TraceRequest,
+    ),
+    Operation(
         "POST",
         "/topics/{topic}/purge",
         TENANT,
@@ -313,6 +322,19 @@ API: Final[Sequence[Operation]] = (
                 "The most messages that are looked at.",
                 Annotated[int, Meta(ge=1, le=tracing.LOOKED_MAX)],
             ),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/topics/{topic}/history/{message}",
+        TENANT,
+        topic_traces.TopicTraceRoutes.history,
+        topic_traces.HistoryPage,
+        query=(
+            Parameter("offset", "Where in the trace stream to go on.", messages.FromZero),
+            Parameter("since_ms", "Noted from then on, since the epoch.", messages.FromZero),
+            Parameter("queue", "Where the message lies, if that is known.", messages.FromZero),
+            Parameter("at", "Its offset there.", messages.FromZero),
         ),
     ),
     Operation(

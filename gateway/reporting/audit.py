@@ -17,18 +17,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from kernel.api import message as messages
-from kernel.api.client import PutTopic
-from kernel.api.message import Flag, Message
-from kernel.api.model import TopicInfo, TopicKind, TopicOptions
-from kernel.common.errors import KernelError, NotLoaded
-from kernel.common.ids import Offset
-from metering.store_source import SYSTEM_TENANT
+from gateway.reporting.system_stream import SystemStream
+from kernel.common.errors import KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kernel.api.client import Client, PublishBatch, Session
+    from kernel.api.client import Client
     from kernel.common.ports import Clock
 
 AUDIT_TOPIC: Final = "__audit"
@@ -72,27 +65,15 @@ class AuditRow(AuditEntry, frozen=True, kw_only=True):
     offset: int
 
 
-class _Noted:
-    """Sink of one entry."""
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[KernelError | None] = asyncio.get_running_loop().create_future()
-
-    def published(self, batch: PublishBatch) -> None:
-        """It is on disk, or was refused."""
-        if not self.done.done():
-            self.done.set_result((batch.failures or {}).get(0))
-
-
 class AuditTrail:
     """The audit topic, as one process writes and reads it. Belongs to the event loop."""
 
     def __init__(self, client: Client, clock: Clock, node: str) -> None:
         """`node`: what this process is called."""
-        self._client = client
+        bounds = RETENTION_MS, RETENTION_BYTES
+        self._stream = SystemStream(client, clock, AUDIT_TOPIC, *bounds)
         self._clock = clock
         self._node = node
-        self._session: Session | None = None
         self.noted = 0
         """Entries that are on disk."""
         self.missed = 0
@@ -115,7 +96,7 @@ class AuditTrail:
         failure: object
         try:
             async with asyncio.timeout(WAIT_S):
-                failure = await self._store(msgspec.json.encode(entry))
+                failure = await self._stream.store(msgspec.json.encode(entry))
         except TimeoutError:
             failure = f"not on disk after {WAIT_S} s"
         except KernelError as error:
@@ -131,63 +112,8 @@ class AuditTrail:
         oldest first; the offset behind the last of them, and the first that is kept. Raises
         KernelError.
         """
-        topic = await self._topic()
-        start, end = await self._client.span(topic, 0)
-        at = max(first, start)
-        if since_ms:
-            at = max(at, await self._client.offset_since(topic, 0, since_ms))
-        found: Sequence[tuple[Offset, bytes]] = ()
-        if at < end:
-            found = await self._client.peek(topic, 0, Offset(at), most)
-        rows = [_row(offset, messages.decode(slot).body) for offset, slot in found]
-        behind = found[-1][0] + 1 if found else at
-        return rows, behind, start
-
-    async def _topic(self) -> TopicInfo:
-        """The topic; made if it is not there. Raises KernelError."""
-        try:
-            topic = self._client.topic(SYSTEM_TENANT, AUDIT_TOPIC)
-        except NotLoaded:
-            await self._client.load(SYSTEM_TENANT, topics=[AUDIT_TOPIC], routers=[])
-            topic = self._client.topic(SYSTEM_TENANT, AUDIT_TOPIC)
-        if topic is None:
-            options = TopicOptions(
-                kind=TopicKind.STREAM,
-                hidden=True,
-                retention_ms=RETENTION_MS,
-                retention_bytes=RETENTION_BYTES,
-            )
-            change = PutTopic(SYSTEM_TENANT, AUDIT_TOPIC, options, {}, reserved_name=True)
-            made = await self._client.administer(change)
-            assert isinstance(made, TopicInfo)
-            topic = made
-        return topic
-
-    async def _store(self, body: bytes) -> KernelError | None:
-        topic = await self._topic()
-        if self._session is None:
-            self._session = self._client.open_session("audit")
-        noted = _Noted()
-        batch = self._client.batch(self._session, noted)
-        high, low = batch.uid()
-        message = Message(
-            origin=0,
-            priority=0,
-            flags=Flag.PERSISTENT,
-            uid=high.to_bytes(8, "big") + low.to_bytes(8, "big"),
-            published_ms=self._clock.wall_ms(),
-            ttl_ms=0,
-            delay_ms=0,
-            key_hash=0,
-            tag_hash=0,
-            ext={},
-            native=b"",
-            body=body,
-        )
-        slot = messages.encode(message)
-        batch.add(self._client.to_topic(topic), (slot,), len(slot))
-        self._client.submit(batch)
-        return await noted.done
+        found, behind, start = await self._stream.read(first, since_ms, most)
+        return [_row(offset, body) for offset, body in found], behind, start
 
 
 def _row(offset: int, body: bytes) -> AuditRow:

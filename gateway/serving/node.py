@@ -111,6 +111,7 @@ class Node(ServingNode):
         await front.serve(metering)
         if metering is not None:
             metering.start(tasks)
+        self._begin_tracing(local, "the only one", tasks)
         if self._settings.node.admin.enabled:
             await self._administer(local, front, tasks)
         self._begin_looking()
@@ -185,6 +186,7 @@ class Node(ServingNode):
         if self._front is not None:
             await self._front.drain()
         await self._stop_admin()
+        await self._stop_tracing()
         await self._stop_metering()
         if self._front is not None:
             await self._front.close()

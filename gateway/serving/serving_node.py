@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ from gateway.admin.http.server import AdminServer
 from gateway.config.cluster_settings import open_security
 from gateway.process.garbage import Garbage
 from gateway.process.running import open_ring_of, run_until_told, take_data_directory
+from gateway.reporting.trace_stream import TraceWriter
 from gateway.serving.alarm_log import AlarmLog
 from kernel.store.drivers.disk import DirectoryDisk
 from kernel.store.drivers.system import SystemClock, SystemRandom
@@ -46,7 +48,12 @@ if TYPE_CHECKING:
     from gateway.config.schema import Settings
     from gateway.process.data_lock import DataLock
     from gateway.reporting.node_metering import NodeMetering
+    from kernel.in_process.opening import LocalStore
     from kernel.store.drivers.write_ring import WriteRing
+
+
+TRACES_SECONDS = 2.0
+"""For the last traces to be written: a commit; longer only where nobody leads."""
 
 
 class ServingNode(ABC):
@@ -69,6 +76,7 @@ class ServingNode(ABC):
         self._metering: NodeMetering | None = None
         self._garbage: Garbage | None = None
         self._alarms: AlarmLog | None = None
+        self._traces: tuple[TraceWriter, asyncio.Task[None]] | None = None
 
     async def run(self) -> None:
         """Start, serve until SIGTERM or SIGINT, stop. Raises as `process.run_until_told`:
@@ -165,6 +173,20 @@ class ServingNode(ABC):
         for server in (self._management, self._admin):
             if server is not None:
                 await server.stop()
+
+    def _begin_tracing(self, local: LocalStore, name: str, tasks: asyncio.TaskGroup) -> None:
+        """Write down what the leaders here note of traced topics; `name`: of this process."""
+        writer = TraceWriter(local.client, self._clock, local.client.tracing.buffer, name)
+        self._traces = writer, tasks.create_task(writer.run())
+
+    async def _stop_tracing(self) -> None:
+        """Write what has been noted; bounded in time. After the adapters, before the store."""
+        if self._traces is not None:
+            writer, task = self._traces
+            await end_task(task)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TRACES_SECONDS):
+                    await writer.flush()
 
     async def _stop_metering(self) -> None:
         if self._metering is not None:

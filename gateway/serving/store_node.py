@@ -163,6 +163,7 @@ class StoreNode(ServingNode):
         )
         self._begin_managing(manager, tasks)
         self._meter(local, cluster_service, tasks)
+        self._begin_tracing(local, f"store {number}", tasks)
         if self._settings.node.admin.enabled:
             figures = StoreCollector(
                 local, links, service, self._metering, quotas, cluster_service.count_short
@@ -346,6 +347,7 @@ class StoreNode(ServingNode):
 
     async def _stop(self) -> None:
         was_ready, self._ready = self._ready, False
+        await self._stop_tracing()
         await self._stop_metering()
         if was_ready:
             await self._hand_over()

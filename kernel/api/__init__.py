@@ -10,6 +10,7 @@
 - `atomic`: commands that are carried out together or not at all
 - `filters`, `sql`: what a consumer takes of a topic; expressions in a dialect of SQL92
 - `moves`: tasks that move messages from one topic on to others
+- `tracing`: which messages of a topic are traced
 - `origins`: which adapter wrote a message, and who reads its native properties
 - `refusals`, `statistics`: why messages were refused; figures of a topic
 """

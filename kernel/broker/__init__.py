@@ -10,6 +10,7 @@ write down no more than the log must know.
 - `group_state`: what one Raft group knows
 - `index`: where a queue's messages lie in the log
 - `applying`: how each kind of command changes the state
+- `tracing`: what the leader notes of the messages of traced topics
 - `delivery`: the leader's choice of who gets what next
 - `snapshots`: the state as records, and back
 """

@@ -44,6 +44,7 @@ from .log_commands import commands
 from .log_commands.commands import Command
 from .log_commands.resize_commands import SEALED
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release, release_all
+from .tracing import What, ranges_of
 
 _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
@@ -65,6 +66,22 @@ _ENDS = {
     LeaseVerb.DEAD_LETTER: Settlement.DEAD_LETTER,
 }
 """Changes by which the group is done with a message."""
+
+_SETTLED = {
+    Settlement.ACK: What.ACKED,
+    Settlement.SKIP: What.SKIPPED,
+    Settlement.RELEASE: What.RELEASED,
+    Settlement.RETURN: What.RETURNED,
+    Settlement.DEAD_LETTER: What.GIVEN_UP,
+}
+_CHANGED = {
+    LeaseVerb.ACK: What.ACKED,
+    LeaseVerb.ACK_IN_TIME: What.ACKED,
+    LeaseVerb.DEAD_LETTER: What.GIVEN_UP,
+    LeaseVerb.EXTEND: What.EXTENDED,
+    LeaseVerb.RELEASE: What.RELEASED,
+    LeaseVerb.RETURN: What.RETURNED,
+}
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone; SEALED: it takes nothing new), or,
@@ -293,6 +310,8 @@ class Machine:
                 ledger.sent(queue.topic, index, origin, features, count, size, units)
             if queue.pending_acks is not None:
                 queue.pending_acks.extend(queue.index.tail, len(queue.groups))
+            if queue.topic.trace is not None:
+                queue.topic.trace.stored(ident, queue.index, opened, time_ms, origin)
             self._observer.appended(queue)
         if references:
             self._retention.retain(state.group, index, references)
@@ -389,6 +408,10 @@ class Machine:
             # down, but no message without a unit.
             size, units = size * got // asked, max(units * got // asked, got)
             self.state.ledger.leased(queue.topic, index, origin, name, got, size, units)
+            if queue.topic.trace is not None:
+                own, time_ms = ranges_of(leased), self.state.time_ms
+                trace = queue.topic.trace
+                trace.note(What.LEASED, time_ms, ident, name, origin, own, "", deadline_ms)
         return leased
 
     def _change(self, version: int, body: bytes, origin: int) -> list[int]:
@@ -431,6 +454,14 @@ class Machine:
                 progress.unlease(offset)
                 ended.append((offset, 0))
         self._returned(ident, queue, name, origin, returned)
+        if (trace := queue.topic.trace) is not None:
+            for change, is_good in zip(changes, good, strict=True):
+                offset, _, verb, reason, until_ms, _ = change
+                if is_good == 1:
+                    what = _CHANGED[verb]
+                    given = reason.value if verb is LeaseVerb.DEAD_LETTER else ""
+                    own, time_ms = [(offset, 1)], self.state.time_ms
+                    trace.note(what, time_ms, ident, name, origin, own, given, max(0, until_ms))
         self._observer.changed(queue, name, ended)
         return good
 
@@ -503,6 +534,9 @@ class Machine:
             ordered = topic.groups[name].ordered
             if count and origin != INTERNAL:
                 state.ledger.acked(queue.topic, state.applied, origin, name, count, ordered=ordered)
+            if queue.topic.trace is not None:
+                own = [(first, end - first)]
+                queue.topic.trace.note(What.ACKED, time_ms, ident, name, origin, own)
             if ordered:
                 self._observer.settled(queue, name, [(first, end - first)])
         for index, references in by_index.items():
@@ -514,7 +548,10 @@ class Machine:
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return
-        progress.used_ms = self.state.time_ms
+        progress.used_ms = time_ms = self.state.time_ms
+        if queue.topic.trace is not None:
+            given = reason.value if how is Settlement.DEAD_LETTER else ""
+            queue.topic.trace.note(_SETTLED[how], time_ms, ident, name, origin, ranges, given)
         if how is Settlement.RELEASE:
             for first, count in ranges:
                 for offset in range(first, first + count):
@@ -595,6 +632,10 @@ class Machine:
             queue.recent = None
         dropped = 0
         start = progress.floor
+        if queue.topic.trace is not None:
+            own = [(start, min(command.end, queue.index.tail) - start)]
+            place = command.queue, command.group
+            queue.topic.trace.note(What.PURGED, self.state.time_ms, *place, INTERNAL, own)
         for stop in (*sorted(command.keep), min(command.end, queue.index.tail)):
             fresh = progress.ack(start, stop)
             dropped += sum(end - begin for begin, end in fresh)
@@ -611,6 +652,9 @@ class Machine:
         end = min(command.end, queue.index.tail)
         for start, stop in queue.needed_below(end):
             release_all(self._retention.release, self.state, queue, start, stop)
+        if queue.topic.trace is not None:
+            own, time_ms = [(queue.trimmed, end - queue.trimmed)], self.state.time_ms
+            queue.topic.trace.note(What.TRIMMED, time_ms, queue.id, "", INTERNAL, own)
         queue.trimmed = Offset(max(queue.trimmed, end))
         for name, progress in queue.groups.items():
             lost = sum([stop - start for start, stop in progress.ack(progress.floor, end)])

@@ -5,6 +5,7 @@
 - `sizes`, `automatic_size`: what may be published to a topic, and how many queues that takes; when
   that is to change by itself; `topic_sizes`: for which topics it does;
   `sizing`: who has them resized then
+- `topic_traces`, `tracing`: which topics are traced; who has their leaders note it
 - `queue_placement`: in which groups the queues of a new topic are
 - `administration`: changes of what is durable, over the Raft groups they touch
 - `transient_definitions`: changes of what lives in the memory of one process

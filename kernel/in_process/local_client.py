@@ -60,6 +60,8 @@ from ..definitions.clearing import Touched
 from ..definitions.definer import Asked
 from ..definitions.sizing import Sizing, used_in
 from ..definitions.topic_sizes import PREFIX
+from ..definitions.topic_traces import PREFIX as TRACES
+from ..definitions.tracing import Tracing
 from ..leader_tasks.leader_tasks import LeaderTasks
 from ..leader_tasks.mover import Mover
 from ..leader_tasks.predecessors import Predecessors
@@ -145,6 +147,13 @@ class LocalClient(BaseClient):
             clock.monotonic_ms,
             self._in_background,
         )
+        self.tracing = Tracing(
+            store,
+            self.topology.topics.get,
+            self.administer,
+            clock.monotonic_ms,
+            self._in_background,
+        )
         self.unused_groups = self.leader_tasks.unused_groups
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -189,6 +198,9 @@ class LocalClient(BaseClient):
         for key, record in self.records(PREFIX).items():
             self.sizing.record_changed(key, record)
         self.watch_records(self.sizing.record_changed)
+        for key, record in self.records(TRACES).items():
+            self.tracing.record_changed(key, record)
+        self.watch_records(self.tracing.record_changed)
         for replica in self._store.replicas():
             self.dead_letters.outbox_grew(replica)
         self._each_second()
@@ -271,6 +283,7 @@ class LocalClient(BaseClient):
         self._predecessors.look()
         self._retiring.look(now)
         self.sizing.look()
+        self.tracing.look()
         self.publisher.fail_overdue_batches(now)
         self.remote_memory.each_second()
         self.tree.each_second()
@@ -447,11 +460,13 @@ class LocalClient(BaseClient):
         if self.leader_tasks.may_begin:
             self.administrator.hold(replica.group)
         self.leader_tasks.leads(replica.group)
+        self.tracing.leads(replica)
 
     def follows(self, replica: Replica) -> None:
         """A group is not served here any more."""
         self.dead_letters.forget(replica.group)
         self.leader_tasks.follows(replica.group)
+        self.tracing.follows(replica)
         self.moves.follows(replica.group)
         self.administrator.release(replica.group)
 

@@ -173,10 +173,11 @@ REFUSED = {
     "DELETE /topics/{topic}/moves/{task}",
     "DELETE /topics/{topic}/size",
     "GET /backups/{number}",
+    "GET /topics/{topic}/history/{message}",
 }
 """There is no session (of MQTT, of a browser), no connection, no task and no pin of a name that was
-made up, and the topic has no automatic size. Bodies are refused as well where they name what is not
-there."""
+made up, the topic has no automatic size, and what was made up is no uid. Bodies are refused as well
+where they name what is not there."""
 
 
 def test_every_answer_is_as_the_document_says(node: Process) -> None:

@@ -100,6 +100,11 @@ class StoreFigures(Collector):
                 "Batches refused because no journal segment could be made for them.",
                 self._local.store.room.withdrawn,
             ),
+            (
+                "weir_trace_events_dropped",
+                "Events of traced topics that could not be written down.",
+                self._local.client.tracing.buffer.dropped,
+            ),
             ("weir_messages_refused", "Messages that full topics have refused.", refused),
             (
                 "weir_unused_groups_let_go",

@@ -7,6 +7,8 @@
 - `routers`: routers with their routes
 - `messages`: reading and publishing by hand
 - `tracing`: one message, looked for by its id
+- `topic_traces`, `topic_trace_changes`: topics that are traced, and what has become of a message of
+  one; how that is set
 - `consuming`: what groups consume, taken by hand, and where they go on
 - `moves`: messages moved from topic to topic, dead letters among them
 - `connections`: connections of all gateways, listed and closed; `local_connections`: of this one,

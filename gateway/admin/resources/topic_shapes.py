@@ -21,6 +21,7 @@ from kernel.api.model import (
     TopicKind,
     TopicOptions,
 )
+from kernel.api.tracing import TraceMode
 from kernel.common.errors import Code, KernelError
 from kernel.common.limits import RESERVED_PREFIXES
 from kernel.definitions.topic_sizes import Above
@@ -176,6 +177,8 @@ class TopicDetails(Struct, frozen=True, kw_only=True):
     options: OptionsShown
     declared_by: list[str]
     queues: list[QueueShown]
+    trace: TraceMode
+    """Which of its messages are traced (`topic_traces`)."""
     size: SizeShown | None
     """As in `TopicShown`."""
     groups: list[GroupShown]

@@ -21,6 +21,7 @@ from gateway.admin.resources import topic_shapes as shapes
 from gateway.admin.resources.tenants import of_tenant
 from gateway.admin.resources.topic_listing import TopicListing, Wanted
 from gateway.admin.resources.topic_size_changes import known_size, put_size, remove_size
+from gateway.admin.resources.topic_trace_changes import known_mode
 from kernel.api.client import (
     DeleteGroup,
     DeleteTopic,
@@ -337,6 +338,7 @@ class TopicRoutes:
             options=shapes.options_shown(topic.options),
             declared_by=sorted(topic.options.declarations),
             queues=queues,
+            trace=known_mode(self._client, topic),
             size=self._size(topic),
             groups=await self._groups(topic),
             unspelled_by=[each.name for each in self._adapters if not each.spells(topic.name)],

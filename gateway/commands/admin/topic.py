@@ -55,6 +55,14 @@ class OverflowChoice(StrEnum):
     REJECT = "reject"
 
 
+class TraceChoice(StrEnum):
+    """Which messages of a topic are traced."""
+
+    OFF = "off"
+    SAMPLE = "sample"
+    ALL = "all"
+
+
 class AboveChoice(StrEnum):
     """What becomes of publishers above the largest size."""
 
@@ -350,6 +358,22 @@ def size_topic(
     _show(api.put(path, body), output, RESIZED)
 
 
+@with_groups
+def trace_topic(
+    name: Name,
+    mode: Annotated[
+        TraceChoice, typer.Argument(help="Of no message, of one in 100, or of all of them.")
+    ],
+    *,
+    server: TenantOptions,
+    output: FormatOption = Format.SUMMARY,
+) -> None:
+    """Have what becomes of its messages written down, for `weir message trace`."""
+    api, path = server.connect(), path_of("topics", name)
+    api.put(path + "/trace", {"mode": mode.value})
+    _show(api.get(path), output, CHANGED)
+
+
 def _size_shown(size: dict[str, Any] | None) -> str:
     """From which size to which, a second, and what its queues are meant for now."""
     if size is None:
@@ -382,6 +406,7 @@ _SHARED: dict[str, Callable[..., None]] = {
     "purge": purge_topic,
     "resize": resize_topic,
     "size": size_topic,
+    "trace": trace_topic,
 }
 for _verb, _function in _SHARED.items():
     topics.command(_verb)(_function)
@@ -433,6 +458,8 @@ def _show(topic: dict[str, Any], output: Format, done: str = "") -> None:
             rows.append((name.removesuffix("_ms"), duration_text(value)))
         else:
             rows.append((name, value))
+    if topic["trace"] != TraceChoice.OFF:
+        rows.append(("trace", topic["trace"]))
     if topic["size"] is not None:
         rows.append(("size", _size_shown(topic["size"])))
         rows.append(("above", topic["size"]["above"]))

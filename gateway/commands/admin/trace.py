@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
@@ -14,10 +15,16 @@ from gateway.commands.common.values import milliseconds
 from kernel.store.drivers.system import SystemClock
 
 if TYPE_CHECKING:
-    from gateway.commands.common.api import Facts
+    from gateway.commands.common.api import Api, Facts
 
 MOST_DEFAULT = 1_000_000
 PAGE = 50_000
+
+EVENTS_MAX = 10_000
+"""A message that came back so often is looked after otherwise."""
+
+SLACK_MS = 600_000
+"""By which the clock of a publisher's gateway may be ahead of the log's."""
 
 
 @with_groups
@@ -38,6 +45,9 @@ def trace(
 ) -> None:
     """Say where a message lies, and for each group whether it waits, who has it until when, how
     often it has failed, or that the group is done with it. Nothing is leased, nothing is counted.
+
+    Of a topic that is traced (`weir topic trace`) also what has become of it since it was stored,
+    by its uid even if it is gone, as far as that was written down.
     """
     api = server.connect()
     since_ms = None if since is None else SystemClock().wall_ms() - milliseconds(since)
@@ -55,14 +65,42 @@ def trace(
         looked_at += page["looked_at"]
         more = page["next"] is not None
         queue, offset = page["next"] or (0, 0)
-    if not found:
+    history = _history(api, topic, found[0]["message"] if found else message, since_ms)
+    if not found and not history:
         where = f"among {looked_at} messages of {topic}"
         rest = "; there are more: --since or --most" if more else ", which are all it keeps"
         raise CommandError(f"no message {message} {where}{rest}", ExitCode.NOT_FOUND)
-    put({"found": found}, _table(found), output)
+    put({"found": found, "history": history}, _table(found, history), output)
 
 
-def _table(found: list[Facts]) -> Table:
+def _history(api: Api, topic: str, message: Facts | str, since_ms: int | None) -> list[Facts]:
+    """What was written down of a message, that was found or of which only its id is known."""
+    query: Facts = {"since_ms": since_ms}
+    if isinstance(message, str):
+        try:
+            uid = str(UUID(message))
+        except ValueError:
+            return []  # the id that its publisher gave it: no trace has that
+    else:
+        uid = message["uid"]
+        query = {
+            "since_ms": max(0, message["published_ms"] - SLACK_MS),
+            "queue": message["queue"],
+            "at": message["offset"],
+        }
+    found: list[Facts] = []
+    offset: int | None = 0
+    while offset is not None and len(found) < EVENTS_MAX:
+        page = api.get(path_of("topics", topic, "history", uid), offset=offset, **query)
+        found += page["events"]
+        offset = page["next"]
+        if page["place"] is not None:
+            query["queue"], query["at"] = page["place"]
+        query["since_ms"] = None
+    return found
+
+
+def _table(found: list[Facts], history: list[Facts]) -> Table:
     rows = []
     for each in found:
         own = each["message"]
@@ -72,7 +110,22 @@ def _table(found: list[Facts]) -> Table:
         deaths = own.get("dead_letters", [])
         rows += [(place, f"came as a dead letter: {death}") for death in deaths]
         rows += [(f"group {group['group']}", _standing(group)) for group in each["groups"]]
+    rows += [(_time(each["time_ms"]), _event(each)) for each in history]
     return Table(("where", "what"), rows)
+
+
+def _event(event: Facts) -> str:
+    what = event["what"].replace("_", " ")
+    if event["group"] is None:
+        where = f"at queue {event['queue']}, offset {event['offset']}"
+    else:
+        where = f"for group {event['group']}"
+    words = [f"{what} {where} by {event['protocol']}, noted by {event['process']}"]
+    if event["reason"] is not None:
+        words.append(event["reason"])
+    if event["until_ms"] is not None:
+        words.append(f"until {_time(event['until_ms'])}")
+    return ", ".join(words)
 
 
 def _standing(group: Facts) -> str:

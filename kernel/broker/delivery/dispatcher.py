@@ -22,6 +22,7 @@ from ..group_state.state import QueueState
 from ..index.features import Feature
 from ..index.run_page import Run
 from ..observer import ACKED_LATE
+from ..tracing import What, ranges_of
 from .consumers import (
     Credit,
     DispatchedConsumer,
@@ -239,6 +240,9 @@ class Dispatcher:
             if how is not Settlement.RELEASE:
                 self._unlock(offsets)
         elif how is Settlement.RETURN:
+            if (trace := self.queue.topic.trace) is not None:
+                now_ms, own = self._port.log_time_ms(), ranges_of(offsets)
+                trace.note(What.RETURNED, now_ms, self.queue.id, self.group, consumer.origin, own)
             self._back(offsets)
             self.pump()
         elif how is Settlement.RELEASE:
@@ -559,6 +563,10 @@ class Dispatcher:
             if consumer.spec.lease_ms is not None:
                 self._lease(consumer, handed, consumer.spec.lease_ms)
                 continue
+            if (trace := self.queue.topic.trace) is not None:
+                now_ms, own = self._port.log_time_ms(), ranges_of(handed.offsets)
+                place = self.queue.id, self.group
+                trace.note(What.HANDED_OUT, now_ms, *place, consumer.origin, own)
             if consumer.spec.auto_ack:
                 self._propose(_ACK, Reason.REJECTED, handed.offsets, consumer.origin, urgent=False)
             consumer.sink.deliver(consumer, handed)

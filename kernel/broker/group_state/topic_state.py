@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from sys import intern
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -22,6 +23,9 @@ from .idle_record import IdleQueue, is_counted, read, write
 from .pending_acks import PendingAcks
 from .progress import GroupProgress, unacked_by_any
 from .topic_usage import NOTHING_COUNTED, Counted, TopicUsage, usage_of
+
+if TYPE_CHECKING:
+    from ..tracing import TopicTrace
 
 _STREAM = TopicKind.STREAM
 
@@ -49,7 +53,7 @@ INDEX_GROUPS = _IndexGroups()
 class TopicState:
     """A topic: its definition (in its home group) or the copy that the group of a queue keeps."""
 
-    __slots__ = ("counted", "definition", "idle_record")
+    __slots__ = ("counted", "definition", "idle_record", "trace")
 
     def __init__(
         self,
@@ -76,6 +80,8 @@ class TopicState:
         self.idle_record: bytes | None = None
         """While its only queue is at `idle_record`: the record of both, and nothing in
         `counted`."""
+        self.trace: TopicTrace | None = None
+        """Who notes what becomes of its messages, at the leader of a topic that is traced."""
 
     def change(self, version: int, options: TopicOptions, groups: dict[str, GroupOptions]) -> None:
         """Have another definition, of the same queues."""

@@ -1,0 +1,191 @@
+"""Which messages of a topic are traced, and what has become of one, over HTTP.
+
+PUT /topics/TOPIC/trace                                          {"mode": "off", "sample" or "all"}
+GET /topics/TOPIC/history/MESSAGE?offset=&since_ms=&queue=&at=   what has become of a message
+
+MESSAGE is its uid. The trace stream has no index: it is read from an offset or a time on, for
+SEARCH_S at most; `next` says where the search goes on, and `queue` and `at` where the message lies,
+for the next page. They take ?tenant=NAME (`tenants`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+from uuid import UUID
+
+from msgspec import Meta, Struct
+
+from gateway.admin.http.requests import answer, number, path_name, read_body
+from gateway.admin.resources.topic_trace_changes import known_mode, put_mode
+from gateway.admin.resources.topics import find_topic
+from gateway.reporting.trace_stream import events_in, stream_of
+from kernel.api.tracing import TraceMode
+from kernel.broker.tracing import UID_BYTES, What
+from kernel.common.errors import Code, KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from gateway.admin.resources.tenants import KnownTenants
+    from kernel.api.client import Client
+    from kernel.api.model import TopicInfo
+    from kernel.broker.tracing import Event
+    from kernel.common.ports import Clock
+
+SEARCH_S: Final = 3.0
+"""Of one request; a client waits longer than that for an answer."""
+
+EVENTS_MAX: Final = 1_000
+"""In one answer: a message may come back for ever."""
+
+READ_MESSAGES: Final = 8
+"""Of the stream at once: a MiB."""
+
+
+class TraceRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which messages are traced: none, one in 100, or all of them."""
+
+    mode: TraceMode
+
+
+class TraceSet(Struct, frozen=True):
+    topic: str
+    mode: TraceMode
+
+
+class TraceEvent(Struct, frozen=True):
+    """`time_ms`: of the log (since the epoch); `what`: stored, handed_out, leased, extended, acked,
+    released, returned, given_up, skipped, purged or trimmed; `group`: null: of no consumer group;
+    `protocol`: of whose command it was, `weir` for the server's own; `until_ms`: null: not for a
+    time; `process`: of the leader that has noted it.
+    """
+
+    time_ms: int
+    what: str
+    queue: Annotated[int, Meta(ge=0)]
+    offset: Annotated[int, Meta(ge=0)]
+    group: str | None
+    protocol: str
+    reason: str | None
+    until_ms: int | None
+    process: str
+
+
+class HistoryPage(Struct, frozen=True):
+    """`place`: queue and offset of the message, as soon as they are known; `next`: from which
+    `offset` of the stream on the search goes on, null: all of it was looked at; `mode`: what is
+    traced of the topic now.
+    """
+
+    mode: TraceMode
+    events: list[TraceEvent]
+    place: tuple[int, int] | None
+    next: int | None
+
+
+class TopicTraceRoutes:
+    """Handlers of what is traced."""
+
+    def __init__(
+        self, client: Client, clock: Clock, tenants: KnownTenants, writers: Mapping[int, str]
+    ) -> None:
+        """`writers`: protocols by origin."""
+        self._client = client
+        self._clock = clock
+        self._tenants = tenants
+        self._writers = writers
+        self._stream = stream_of(client, clock)
+
+    async def set_mode(self, request: Request) -> Response:
+        """Have what becomes of a topic's messages noted: of none, one in 100, or all of them."""
+        topic = await find_topic(self._client, self._tenants.of(request), request)
+        asked = await read_body(request, TraceRequest)
+        await put_mode(self._client, topic, asked.mode)
+        return answer(TraceSet(topic.name, asked.mode))
+
+    async def history(self, request: Request) -> Response:
+        """What has become of a message of a traced topic, the oldest first, as far as it was noted:
+        what a process had not written yet when it was killed is missing.
+        """
+        topic = await find_topic(self._client, self._tenants.of(request), request)
+        search = _Search(topic, _uid_of(path_name(request, "message")), self._writers)
+        if "queue" in request.query_params or "at" in request.query_params:
+            search.place = number(request, "queue", 0), number(request, "at", 0)
+        offset, since_ms = number(request, "offset", 0), number(request, "since_ms", 0)
+        mode = known_mode(self._client, topic)
+        if not await self._stream.is_there():
+            return answer(HistoryPage(mode, [], search.place, None))
+        ends_ms = self._clock.monotonic_ms() + int(SEARCH_S * 1_000)
+        while True:
+            found, behind, _ = await self._stream.read(offset, since_ms, READ_MESSAGES)
+            for _, body in found:
+                search.look(body)
+            offset, since_ms = behind, 0
+            if not found:
+                return answer(HistoryPage(mode, search.events, search.place, None))
+            is_late = self._clock.monotonic_ms() >= ends_ms
+            if is_late or len(search.events) >= EVENTS_MAX:
+                return answer(HistoryPage(mode, search.events, search.place, offset))
+
+
+class _Search:
+    """For the events of one message."""
+
+    def __init__(self, topic: TopicInfo, uid: bytes, writers: Mapping[int, str]) -> None:
+        self._topic = topic
+        self._uid = uid
+        self._writers = writers
+        self.place: tuple[int, int] | None = None
+        self.events: list[TraceEvent] = []
+
+    def look(self, body: bytes) -> None:
+        """Take the events of the message out of one of the stream."""
+        process, events = events_in(body, self._topic.id)
+        for event in events:
+            what, time_ms, queue, group, origin, reason, until_ms, ranges, _ = event
+            if self.place is None and what == What.STORED:
+                self._find(event)
+            if self.place is None or queue != self.place[0]:
+                continue
+            offset = self.place[1]
+            if any(first <= offset < first + count for first, count in ranges):
+                self.events.append(
+                    TraceEvent(
+                        time_ms,
+                        _spelled(what),
+                        queue,
+                        offset,
+                        group or None,
+                        self._writers.get(origin, "weir"),
+                        reason or None,
+                        until_ms or None,
+                        process,
+                    )
+                )
+
+    def _find(self, event: Event) -> None:
+        queue, ranges, uids = event[2], event[7], event[8]
+        at = uids.find(self._uid)
+        while at >= 0 and at % UID_BYTES:  # the end of one, and the beginning of the next
+            at = uids.find(self._uid, at + 1)
+        if at >= 0:
+            self.place = queue, ranges[0][0] + at // UID_BYTES
+
+
+def _spelled(what: int) -> str:
+    try:
+        return What(what).name.lower()
+    except ValueError:  # a newer process has noted it
+        return f"event {what}"
+
+
+def _uid_of(text: str) -> bytes:
+    """Raises KernelError INVALID_ARGUMENT."""
+    try:
+        return UUID(text).bytes
+    except ValueError:
+        message = f"{text!r} is not the uid of a message"
+        raise KernelError(Code.INVALID_ARGUMENT, message) from None

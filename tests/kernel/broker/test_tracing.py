@@ -1,0 +1,88 @@
+"""What is noted of traced topics, and what happens where there is no room for it."""
+
+from __future__ import annotations
+
+from kernel.api.tracing import TraceMode
+from kernel.broker.tracing import (
+    RANGES_MAX,
+    SAMPLE_ONE_IN,
+    TopicTrace,
+    TraceBuffer,
+    What,
+    ranges_of,
+    sampled,
+)
+from kernel.common.ids import QueueId, TopicId
+
+QUEUE = QueueId(7 << 8)
+
+
+def noted(mode: TraceMode, buffer: TraceBuffer, topic: int = 7) -> TopicTrace:
+    return TopicTrace(TopicId(topic), mode, buffer, {})
+
+
+def test_offsets_become_ranges_in_their_order() -> None:
+    assert ranges_of([]) == []
+    assert ranges_of([5]) == [(5, 1)]
+    assert ranges_of([3, 4, 5, 9, 1, 2]) == [(3, 3), (9, 1), (1, 2)]
+
+
+def test_one_message_of_each_block_is_sampled_however_it_comes() -> None:
+    end = 50 * SAMPLE_ONE_IN
+    whole = sampled(QUEUE, [(0, end)])
+    assert len(whole) == 50
+    assert [offset // SAMPLE_ONE_IN for offset, _ in whole] == list(range(50))
+    one_by_one = [each for at in range(end) for each in sampled(QUEUE, [(at, 1)])]
+    assert one_by_one == whole
+    in_thirteens = [each for at in range(0, end, 13) for each in sampled(QUEUE, [(at, 13)])]
+    assert [each for each in in_thirteens if each[0] < end] == whole
+    # Not the same place of each block: publishers that repeat themselves are sampled evenly.
+    assert len({offset % SAMPLE_ONE_IN for offset, _ in whole}) > 20
+
+
+def test_of_a_sampled_message_every_event_is_kept_and_of_others_none() -> None:
+    buffer = TraceBuffer()
+    trace = noted(TraceMode.SAMPLE, buffer)
+    ((offset, _),) = sampled(QUEUE, [(0, SAMPLE_ONE_IN)])
+    for what in (What.HANDED_OUT, What.RELEASED, What.ACKED):
+        for at in range(SAMPLE_ONE_IN):
+            trace.note(what, 1, QUEUE, "g", 1, [(at, 1)])
+    (events,) = buffer.take().values()
+    assert [(each[0], each[7]) for each in events] == [
+        (what, [(offset, 1)]) for what in (What.HANDED_OUT, What.RELEASED, What.ACKED)
+    ]
+
+
+def test_a_buffer_that_is_full_drops_counts_and_takes_again() -> None:
+    buffer = TraceBuffer(total_bytes=3_000, topic_bytes=2_000)
+    traces = [noted(TraceMode.ALL, buffer, topic) for topic in (1, 2)]
+    for _ in range(100):
+        traces[0].note(What.ACKED, 1, QUEUE, "g", 1, [(0, 1)])
+    of_first = buffer.dropped
+    assert 0 < of_first < 100
+    assert buffer.bytes <= 2_000
+    for _ in range(100):  # a burst of one topic leaves room for another's
+        traces[1].note(What.ACKED, 1, QUEUE, "g", 1, [(0, 1)])
+    assert of_first < buffer.dropped < of_first + 100
+    assert buffer.bytes <= 3_000
+    taken = buffer.take()
+    assert sum(map(len, taken.values())) + buffer.dropped == 200
+    assert buffer.bytes == 0
+    before = buffer.dropped
+    traces[0].note(What.ACKED, 1, QUEUE, "g", 1, [(0, 1)])
+    assert buffer.dropped == before
+    assert len(buffer.take()[TopicId(1)]) == 1
+
+
+def test_an_event_of_very_many_ranges_is_several() -> None:
+    buffer = TraceBuffer()
+    ranges = [(2 * each, 1) for each in range(2 * RANGES_MAX + 1)]
+    noted(TraceMode.ALL, buffer).note(What.ACKED, 1, QUEUE, "g", 1, ranges)
+    (events,) = buffer.take().values()
+    assert [len(each[7]) for each in events] == [RANGES_MAX, RANGES_MAX, 1]
+
+
+def test_ranges_of_nothing_are_no_event() -> None:
+    buffer = TraceBuffer()
+    noted(TraceMode.ALL, buffer).note(What.TRIMMED, 1, QUEUE, "", 1, [(5, 0), (7, -2)])
+    assert not buffer.take()
