@@ -203,6 +203,12 @@ def damage_an_entry(data: Path, number: int) -> None:
     change(segment(data, number), at, bytes([before ^ 0x10]))
 
 
+def damage_is(node: Process, event: str) -> None:
+    """It logs so; a machine whose disk is full, or slow, has other alarms beside."""
+    while node.wait_for(event)["check"] != "damage":
+        pass
+
+
 @pytest.mark.parametrize("index", ["with its index", "without"])
 def test_one_damaged_byte_costs_one_entry_and_is_said_once(copy: Path, index: str) -> None:
     """Before, the first read ended the process, and so did every one after it, for all tenants."""
@@ -219,17 +225,16 @@ def test_one_damaged_byte_costs_one_entry_and_is_said_once(copy: Path, index: st
         assert node.http("GET", "/readyz", token=None).status == 200
         metrics = node.http("GET", "/metrics", token=None).body
         assert b"weir_store_lost_messages 1.0" in metrics
-        node.wait_for("alarm")
+        damage_is(node, "alarm")
         for kept in ("entry", "json"):
             assert len(list((copy / "lost").glob(f"*.{kept}"))) == 1
         assert node.terminate() == 0
         said = [(line["event"], line.get("check")) for line in node.logged()]
         assert (said.count(("given up", None)), said.count(("alarm", "damage"))) == (1, 1)
     with serving(copy) as node:
-        alarm = node.wait_for("alarm")
-        assert alarm["check"] == "damage"
+        damage_is(node, "alarm")
         shutil.rmtree(copy / "lost")
-        node.wait_for("alarm over")
+        damage_is(node, "alarm over")
         assert node.terminate() == 0
 
 
