@@ -27,7 +27,7 @@ Rows without a protocol:
 - `many_rows`: very many queues; a restart with very many messages
 - `scrape_row`, `console_row`: metrics, and pages of the console, of very many topics
 - `size_rows`: topics with a size, which are looked at every second
-- `metering_rows`: what metering costs a message
+- `metering_rows`, `trace_row`: what metering, and a trace, cost a message
 - `micro`: what each stage of the hot path costs
 
 Runs by hand:
