@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 
-from kernel.broker.tracing import SAMPLE_ONE_IN
+from gateway.reporting.trace_stream import TraceWriter, events_in, stream_of
+from kernel.broker.tracing import SAMPLE_ONE_IN, Event, TraceBuffer, What
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import TopicId
+from kernel.definitions.topic_traces import TENANT_TRACES_MAX
 from tests.gateway.serving import environment, serving
+from tests.simulator.world import World, simulated
 from tests.sqs_client import sqs_client
 
 if TYPE_CHECKING:
@@ -230,3 +235,49 @@ def test_leaders_of_a_cluster_note_what_clients_of_a_gateway_do(running: Running
     assert words(page) == ["stored", "handed_out", "acked"]
     assert page["events"][0]["process"].startswith("store ")
     assert page["events"][0]["protocol"] == "amqp"
+
+
+def test_a_killed_process_goes_on_tracing_and_so_many_topics_may_be_traced(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        for number in range(TENANT_TRACES_MAX + 1):
+            assert node.api("POST", "/topics", {"name": f"tt-{number}"}).status == 201
+        for number in range(TENANT_TRACES_MAX):
+            assert trace(node, f"tt-{number}", "all").status == 200
+        refused = trace(node, f"tt-{TENANT_TRACES_MAX}", "all")
+        assert refused.status == 429, refused.body
+        assert f"{TENANT_TRACES_MAX} topics of the tenant" in refused.json["error"]["message"]
+        assert trace(node, "tt-0", "sample").status == 200, "one that is traced already"
+        assert trace(node, "tt-1", "off").status == 200
+        assert trace(node, f"tt-{TENANT_TRACES_MAX}", "all").status == 200
+        before = send(node, "tt-2")
+        until(node, "tt-2", before, bool)
+        node.kill()
+    with serving(tmp_path) as node:
+        assert words(history(node, "tt-2", before)) == ["stored"]
+        after = send(node, "tt-2")
+        until(node, "tt-2", after, bool)
+
+
+@simulated()
+async def test_what_cannot_be_written_is_counted_and_the_next_is(world: World) -> None:
+    buffer = TraceBuffer()
+    writer = TraceWriter(world.client, world.clock, buffer, "here")
+    event: Event = (int(What.ACKED), 1, 0, "default", 1, "", 0, [(0, 5)], b"")
+
+    async def refuses(_body: bytes) -> KernelError | None:
+        raise KernelError(Code.NO_SPACE, "no room")
+
+    store, writer._stream.store = writer._stream.store, refuses  # type: ignore[method-assign]
+    buffer.add(TopicId(7), event)
+    await writer.flush()
+    assert (buffer.dropped, writer.written) == (1, 0)
+    writer._stream.store = store  # type: ignore[method-assign]
+    buffer.add(TopicId(7), event)
+    await writer.flush()
+    assert (buffer.dropped, writer.written) == (1, 1)
+    ((_, body),), *_ = await stream_of(world.client, world.clock).read(0, 0, 10)
+    assert events_in(body, 7) == ("here", [event])
+    damaged = body[:9] + bytes([body[9] ^ 0xFF]) + body[10:]
+    for other in (damaged, body[:12], b"", body[:4]):
+        assert events_in(other, 7)[1] in ([], [event])
+    assert events_in(body, 8) == ("", [])
