@@ -20,7 +20,7 @@ disks is read with it. Bytes are base64.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +34,7 @@ from kernel.api.model import (
     RouterOptions,
     TopicOptions,
 )
+from kernel.api.tracing import TraceMode
 from kernel.definitions.sizes import Size, size_of_class
 from kernel.definitions.topic_sizes import Above, TopicSize
 
@@ -119,6 +120,8 @@ class TopicDefined(TopicOptions, frozen=True, kw_only=True, forbid_unknown_field
     groups: dict[str, GroupDefined] = msgspec.field(default_factory=dict)
     size: SizeDefined | None = None
     """None: one that has a size keeps it."""
+    trace: Literal["sample", "all"] | None = None
+    """Which of its messages are traced. None: as it is."""
 
 
 class RouteDefined(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -247,11 +250,16 @@ def _given(defined: Struct) -> object:
 
 
 def topic_defined(
-    options: TopicOptions, groups: dict[str, GroupOptions], size: TopicSize | None = None
+    options: TopicOptions,
+    groups: dict[str, GroupOptions],
+    size: TopicSize | None = None,
+    trace: TraceMode = TraceMode.OFF,
 ) -> TopicDefined:
     """What a document says of a topic."""
     said = msgspec.to_builtins(options)
     said["groups"] = {name: msgspec.to_builtins(groups[name]) for name in sorted(groups)}
+    if trace is not TraceMode.OFF:
+        said["trace"] = trace.value
     defined = msgspec.convert(said, TopicDefined)
     if size is None:
         return defined

@@ -31,10 +31,12 @@ from auth.users.store import POLICIES_PER_TENANT_MAX, USERS_MAX
 from gateway.access.tenant_records import TenantState
 from gateway.admin.resources.principals import OWN_POLICIES_MAX, OWN_USERS_MAX
 from gateway.admin.resources.topic_size_changes import known_size, put_size
+from gateway.admin.resources.topic_trace_changes import known_mode, put_mode
 from gateway.definitions.planning import Fault, fault_of
 from gateway.definitions.things import Thing, entity_of
 from kernel.api.changes import PutRoute, PutRouter, PutTopic
 from kernel.api.model import TOPICS_ROUTER, TopicInfo
+from kernel.api.tracing import TraceMode
 from kernel.common.errors import KernelError
 from kernel.quotas.limits import Entity, Scope
 
@@ -176,6 +178,10 @@ class Applying:
             size = topic_size(value.size, made.id)
             if size != known_size(self._client, made):
                 await put_size(self._client, made, size)
+        if value.trace is not None:
+            trace = TraceMode(value.trace)
+            if trace is not known_mode(self._client, made):
+                await put_mode(self._client, made, trace)
 
     async def _put_router(self, tenant: str, name: str, options: RouterOptions) -> None:
         reserved = name in self._predeclared

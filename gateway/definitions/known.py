@@ -22,6 +22,7 @@ from adapters.definitions import (
 from auth.principal import DEFAULT_TENANT
 from gateway.access.tenant_records import TenantState
 from gateway.admin.resources.topic_size_changes import known_size
+from gateway.admin.resources.topic_trace_changes import known_mode
 from gateway.definitions.things import Limited, Thing, Value, entity_of, route_name, spelled_entity
 from kernel.common.limits import RESERVED_PREFIXES
 
@@ -151,7 +152,8 @@ class Known:
                     yield topic.name, self._topic(topic)
 
     def _topic(self, topic: TopicInfo) -> TopicDefined:
-        return topic_defined(topic.options, topic.groups, known_size(self.client, topic))
+        size, trace = known_size(self.client, topic), known_mode(self.client, topic)
+        return topic_defined(topic.options, topic.groups, size, trace)
 
     async def _one(self, tenant: str, kind: str, name: str) -> Value | None:
         """The thing of a name that documents have."""

@@ -36,7 +36,7 @@ _KEPT: Final = {
     "policies": ("note",),
     "users": ("password_hash",),
     "keys": ("sealed_secret",),
-    "topics": ("declarations", "size"),
+    "topics": ("declarations", "size", "trace"),
     "routers": ("declarations",),
 }
 """What a thing keeps that a document does not give."""

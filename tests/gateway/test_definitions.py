@@ -226,6 +226,19 @@ def test_a_password_and_a_declaration_that_are_left_out_stay(node: Process) -> N
     applied(node, before)
 
 
+def test_a_trace_is_had_with_its_topic_and_stays_if_it_is_left_out(node: Process) -> None:
+    document = wrong(topics={"followed": {"trace": "sample"}})
+    assert len(applied(node, document)["changes"]) == 1
+    assert node.api("GET", "/topics/followed").json["trace"] == "sample"
+    assert applied(node, document)["changes"] == []
+    assert exported(node)["tenants"]["default"]["topics"]["followed"]["trace"] == "sample"
+    assert applied(node, wrong(topics={"followed": {}}))["changes"] == []
+    (changed,) = applied(node, wrong(topics={"followed": {"trace": "all"}}))["changes"]
+    assert changed["fields"] == {"trace": ["sample", "all"]}
+    assert node.api("GET", "/topics/followed").json["trace"] == "all"
+    assert node.api("DELETE", "/topics/followed").status == 200
+
+
 def test_a_size_is_had_with_its_topic_and_stays_if_it_is_left_out(node: Process) -> None:
     size = {"min": "small", "max": {"messages": 20_000, "bytes": 1e8}, "by_key": True}
     document = wrong(topics={"growing": {"size": {**size, "above": "wait"}}})
