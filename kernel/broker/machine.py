@@ -279,6 +279,8 @@ class Machine:
                 placed.append(SEALED)
                 continue
             options = queue.topic.definition.options
+            trace = queue.topic.trace
+            start = queue.index.tail if trace is not None else 0
             if not queue.groups and options.kind is not _STREAM:
                 nobodys.setdefault(queue, queue.index.tail)
             if options.bytes_max is not None or options.retention_bytes is not None:
@@ -310,8 +312,8 @@ class Machine:
                 ledger.sent(queue.topic, index, origin, features, count, size, units)
             if queue.pending_acks is not None:
                 queue.pending_acks.extend(queue.index.tail, len(queue.groups))
-            if queue.topic.trace is not None:
-                queue.topic.trace.stored(ident, queue.index, opened, time_ms, origin)
+            if trace is not None:
+                trace.stored(ident, queue.index, start, opened, time_ms, origin)
             self._observer.appended(queue)
         if references:
             self._retention.retain(state.group, index, references)
@@ -408,9 +410,8 @@ class Machine:
             # down, but no message without a unit.
             size, units = size * got // asked, max(units * got // asked, got)
             self.state.ledger.leased(queue.topic, index, origin, name, got, size, units)
-            if queue.topic.trace is not None:
+            if (trace := queue.topic.trace) is not None:
                 own, time_ms = ranges_of(leased), self.state.time_ms
-                trace = queue.topic.trace
                 trace.note(What.LEASED, time_ms, ident, name, origin, own, "", deadline_ms)
         return leased
 

@@ -44,7 +44,7 @@ Range = tuple[int, int]
 Event = tuple[int, int, int, str, int, str, int, list[Range], bytes]
 """What (`What`), log time (ms), number of the queue, consumer group ("": none), origin, reason
 ("": none), until when (log time in ms; 0: not for a time), ranges; of STORED the uids one after
-the other (16 bytes each, zeros: not known)."""
+the other (16 bytes each; none: not known, it was a half message)."""
 
 
 class What(IntEnum):
@@ -138,24 +138,24 @@ class TraceBuffer:
 class TopicTrace:
     """Notes what becomes of the messages of one topic, of the queues of one Raft group."""
 
-    __slots__ = ("_buffer", "_tails", "_topic", "mode")
+    __slots__ = ("_buffer", "_topic", "mode")
 
-    def __init__(
-        self, topic: TopicId, mode: TraceMode, buffer: TraceBuffer, tails: dict[QueueId, int]
-    ) -> None:
-        """`tails`: where each queue ends now; one that is not named begins at 0."""
+    def __init__(self, topic: TopicId, mode: TraceMode, buffer: TraceBuffer) -> None:
         self._topic = topic
         self.mode = mode
         self._buffer = buffer
-        self._tails = tails
 
     def stored(
-        self, queue: QueueId, index: RunIndex, opened: Opened, time_ms: int, origin: int
+        self,
+        queue: QueueId,
+        index: RunIndex,
+        start: int,
+        opened: Opened,
+        time_ms: int,
+        origin: int,
     ) -> None:
-        """Messages have come to a queue, by the entry `opened`."""
-        start, end = self._tails.get(queue, 0), index.tail
-        self._tails[queue] = end
-        for first, count in self._wanted(queue, [(start, end - start)]):
+        """Messages have come to a queue, from `start` on, by the entry `opened`."""
+        for first, count in self._wanted(queue, [(start, index.tail - start)]):
             self._add(
                 What.STORED,
                 time_ms,
@@ -168,10 +168,7 @@ class TopicTrace:
 
     @staticmethod
     def _uids(index: RunIndex, start: int, end: int, opened: Opened) -> Iterable[bytes]:
-        for entry, slot, count, _ in index.stretches(start, end):
-            if entry != opened.index:  # a half message: it was stored before
-                yield bytes(UID_BYTES * count)
-                continue
+        for _, slot, count, _ in index.stretches(start, end):
             for at in opened.bounds[slot : slot + count]:
                 yield messages.uid_at(opened.body, at)
 

@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from ..api.changes import PutRecord
 from ..api.model import TopicInfo
 from ..api.tracing import TraceMode
-from ..broker.group_state.idle_record import IdleQueue
 from ..broker.group_state.state import GroupState
 from ..broker.tracing import TopicTrace, TraceBuffer
 from ..common.errors import KernelError
-from ..common.ids import QueueId, TopicId
+from ..common.ids import TopicId
 from ..common.placement import home_group
 from ..store.node import Store
 from ..store.replicas.replica import Replica
@@ -106,9 +105,7 @@ class Tracing:
         for ident, mode in self._modes.items():
             topic = state.topics.get(ident)
             if topic is not None and (topic.trace is None or topic.trace.mode is not mode):
-                queues = [each.id for each in topic.refs if each.group == state.group]
-                tails = {each: _tail(state, each) for each in queues}
-                topic.trace = TopicTrace(ident, mode, self.buffer, tails)
+                topic.trace = TopicTrace(ident, mode, self.buffer)
 
     # --- Topics that are gone ---------------------------------------------------------------
 
@@ -132,11 +129,3 @@ class Tracing:
             await self._administer(PutRecord(key_of(*name), None, version))
         except KernelError:
             return  # it is tried again
-
-
-def _tail(state: GroupState, ident: QueueId) -> int:
-    queue = state.queues.live.get(ident)
-    if queue is not None:
-        return queue.index.tail
-    idle = state.queues.raw(ident)
-    return idle.tail if isinstance(idle, IdleQueue) else 0

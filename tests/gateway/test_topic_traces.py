@@ -281,3 +281,21 @@ async def test_what_cannot_be_written_is_counted_and_the_next_is(world: World) -
     for other in (damaged, body[:12], b"", body[:4]):
         assert events_in(other, 7)[1] in ([], [event])
     assert events_in(body, 8) == ("", [])
+
+
+def test_what_comes_to_the_queues_of_a_resize_is_noted_where_it_lies(node: Process) -> None:
+    """A queue that begins above 0 is no queue whose first messages were not noted."""
+    assert node.api("POST", "/topics", {"name": "tt-grows", "type": "work"}).status == 201
+    for _ in range(5):
+        send(node, "tt-grows")
+    trace(node, "tt-grows", "all")
+    resized = node.api("POST", "/topics/tt-grows/resize", {"queues": 3, "by_key": True})
+    assert resized.status == 200, resized.body
+    for _ in range(9):
+        uid = send(node, "tt-grows")
+        page = until(node, "tt-grows", uid, bool)
+        found = node.api("GET", f"/topics/tt-grows/trace/{uid}").json["found"]
+        (shown,) = (each["message"] for each in found)
+        assert words(page) == ["stored"]
+        assert page["place"] == [shown["queue"], shown["offset"]]
+    trace(node, "tt-grows", "off")

@@ -18,7 +18,7 @@ QUEUE = QueueId(7 << 8)
 
 
 def noted(mode: TraceMode, buffer: TraceBuffer, topic: int = 7) -> TopicTrace:
-    return TopicTrace(TopicId(topic), mode, buffer, {})
+    return TopicTrace(TopicId(topic), mode, buffer)
 
 
 def test_offsets_become_ranges_in_their_order() -> None:
