@@ -30,7 +30,7 @@ from .applying.half_messages import HalfCommands
 from .applying.lost_entries import LostEntries
 from .applying.offsets import Offsets
 from .applying.outbox import Outbox, has_own_reference
-from .applying.resizes import Resizes, known_before
+from .applying.resizes import Resizes, forget_before, known_before
 from .applying.subscribers import Subscribers
 from .applying.sweep import carry_out
 from .group_state.deduplication import Recent
@@ -631,6 +631,7 @@ class Machine:
             return 0
         if command.forget:
             queue.recent = None
+            forget_before(self.state, queue)
         dropped = 0
         start = progress.floor
         if queue.topic.trace is not None:

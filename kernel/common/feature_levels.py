@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .errors import Code, KernelError
+
 
 @dataclass(frozen=True, slots=True)
 class LogFeature:
@@ -25,7 +27,7 @@ class LogFeature:
     """What is different once it is on: in a few words."""
 
 
-REGISTER, STORED, REPLICAS, TENANTS, RESIZE, GROUPS, SPREAD, HASHES, GONE = range(1, 10)
+REGISTER, STORED, REPLICAS, TENANTS, RESIZE, GROUPS, SPREAD, HASHES, GONE, WINDOWS = range(1, 11)
 
 FEATURES = (
     LogFeature(
@@ -74,6 +76,11 @@ FEATURES = (
         "gone",
         "a topic that was deleted does not come back by what was left of its resize",
     ),
+    LogFeature(
+        WINDOWS,
+        "windows",
+        "a topic with a window of deduplication gets queues in other Raft groups than it had",
+    ),
 )
 """All of them, by level. A new one goes to the end; none is ever removed or changes its number."""
 
@@ -90,6 +97,14 @@ def spelled(level: int) -> str:
     """A level for people: its number and, if this build knows it, its name."""
     known = FEATURES[level - 1] if 0 < level <= LATEST else None
     return f"{level} ({known.name})" if known is not None else str(level)
+
+
+def is_off(level: int) -> KernelError:
+    """What is said of something that takes a level."""
+    return KernelError(
+        Code.NOT_ALLOWED,
+        f"level {spelled(level)} of the log's features is not on: see `weir cluster features`",
+    )
 
 
 def refusal(who: str, understands: int, level: int) -> str | None:

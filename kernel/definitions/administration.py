@@ -269,8 +269,11 @@ class Administrator(Definer):
         return list(dict.fromkeys(self._placement(home_of(topic.id), len(groups))))
 
     def _known_in(self, topic: TopicInfo) -> set[RaftGroup]:
-        # One that was spread has left groups behind, which nobody has a list of.
-        elsewhere = self._store.data_groups if topic.once else ()
+        # One that was spread has left groups behind, which nobody has a list of. One that is being
+        # spread has come to groups of which it has no queue yet.
+        resized = self._state(home_of(topic.id)).resized.get(topic.id)
+        is_planned = resized is not None and resized.plan is not None
+        elsewhere = self._store.data_groups if topic.once or is_planned else ()
         return {*super()._known_in(topic), *elsewhere}
 
     def _new_ident(self, home: RaftGroup, *, spread: bool) -> TopicId:

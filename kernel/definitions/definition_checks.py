@@ -39,9 +39,6 @@ def check_topic(change: PutTopic, known: TopicInfo | None) -> None:
         return
     if change.must_be_new:
         raise KernelError(Code.ALREADY_EXISTS, f"topic {change.name} exists")
-    if known.once and options.deduplication_ms is not None:
-        message = f"topic {change.name} is spread over Raft groups: it has no deduplication window"
-        raise KernelError(Code.NOT_ALLOWED, message)
     fixed = known.options
     if (fixed.kind, fixed.durable, fixed.queues) != (options.kind, options.durable, options.queues):
         raise KernelError(
@@ -50,10 +47,9 @@ def check_topic(change: PutTopic, known: TopicInfo | None) -> None:
         )
 
 
-def check_resize(topic: TopicInfo, *, by_key: bool, spreads: bool) -> None:
+def check_resize(topic: TopicInfo, *, by_key: bool) -> None:
     """NOT_ALLOWED for a topic that keeps the queues it has: what is ordered as a queue, and what a
-    queue alone can know. `by_key`: that its messages have no order but that of their keys is known;
-    `spreads`: it is to have queues in other Raft groups.
+    queue alone can know. `by_key`: that its messages have no order but that of their keys is known.
     """
     options = topic.options
     # As long as nobody has resized it: later everything is in the order of its key already.
@@ -65,8 +61,6 @@ def check_resize(topic: TopicInfo, *, by_key: bool, spreads: bool) -> None:
         != (None, None),
         "its deduplication ids may be those of the whole topic; they belong to a key in one that "
         "was made with several queues": options.deduplication_ms is not None and has_one,
-        "its deduplication ids are known in the Raft groups that it has queues in": spreads
-        and options.deduplication_ms is not None,
         "it is a stream, whose readers keep offsets in each queue": options.kind
         is TopicKind.STREAM,
         "its messages come in the order of its one queue; say that they need none but that of "

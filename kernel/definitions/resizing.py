@@ -1,14 +1,16 @@
 """A topic gets other queues (ADR 31), by the leader of its home.
 
-    PLAN at home -> SEAL where the queues are that lose their keys -> RESIZE where any queue is
+    PLAN at home -> SEAL where the queues are that lose their keys
+                 -> what they know of deduplication ids is where their successors will be
+                 -> RESIZE where any queue is
                  -> RESIZE at home: the definition that everybody publishes by
 
 The plan stands in the state of the home until the last step: whoever leads it next goes on, and
 each step can be done twice. Successors are in the Raft group of their predecessors, which are all
 in one: there the windows of deduplication and the results of batches are, so that a repeat is known
-wherever it comes from. A topic that is spread has its successors anywhere; by the first such resize
-it gets one queue more in each group that it was in, for what must stay in its group
-(`TopicInfo.once`).
+wherever it comes from. A topic that is spread has its successors anywhere: windows are copied
+(`window_hand_over`), and by the first such resize it gets one queue more in each group that it was
+in, for what may be repeated by another process (`TopicInfo.once`).
 
 Durability: each step returns once its command is on disk; nothing is published to a successor
 before the last.
@@ -24,7 +26,7 @@ from typing import Protocol
 from msgspec import structs
 
 from ..api.model import QueueRef, TopicInfo
-from ..broker.group_state.resized import ResizedTopic
+from ..broker.group_state.resized import Planned, ResizedTopic
 from ..broker.group_state.state import GroupState
 from ..broker.log_commands import commands
 from ..broker.log_commands.resize_commands import (
@@ -40,20 +42,15 @@ from ..broker.log_commands.resize_commands import (
 )
 from ..common import ring as rings
 from ..common.errors import Code, KernelError
+from ..common.feature_levels import WINDOWS, is_off
 from ..common.ids import NUMBER_BITS, Offset, RaftGroup, TopicId, home_of, queue_id
 from . import definition_checks as checks
 from .queue_placement import place_queues
+from .window_hand_over import HandOvers, Propose, WindowHandOver
 
 
 class Decide(Protocol):
     """Has the leader of a group in this process carry out a command; its result."""
-
-    async def __call__(self, group: RaftGroup, command: commands.Control, /) -> object:
-        """Raises its result if that is a KernelError."""
-
-
-class Propose(Protocol):
-    """Has a command carried out in a group, wherever it is led; its result."""
 
     async def __call__(self, group: RaftGroup, command: commands.Control, /) -> object:
         """Raises its result if that is a KernelError."""
@@ -82,7 +79,7 @@ class Resizing:
         queues it has, or the feature level is not on; INVALID_ARGUMENT; IN_USE, a number that is
         needed is not free.
         """
-        checks.check_resize(topic, by_key=by_key, spreads=bool(spread_over or topic.once))
+        checks.check_resize(topic, by_key=by_key)
         if self._resized(topic.id).plan is not None:
             topic = await self.go_on(topic.id)
         taken = {ref.id & NUMBER_BITS for ref in topic.queues}
@@ -93,8 +90,36 @@ class Resizing:
             raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
         if plan is None:
             return topic
+        if hand_overs := self._hand_overs(topic, plan):
+            self._check_level(topic)
+            await WindowHandOver(self._propose, hand_overs).check_size()
         await self._decide(home_of(topic.id), plan)
         return await self.go_on(topic.id)
+
+    def _check_level(self, topic: TopicInfo) -> None:
+        """NOT_ALLOWED for a topic with a window, before it is known to all what becomes of that."""
+        if self._state_of(home_of(topic.id)).feature_level < WINDOWS:
+            raise is_off(WINDOWS)
+
+    def _hand_overs(self, topic: TopicInfo, plan: Plan | Planned) -> HandOvers:
+        """Whose windows have to be known in which other groups by a plan."""
+        if topic.options.deduplication_ms is None:
+            return {}
+        before = topic.ring or rings.first_ring(len(topic.queues))
+        queues = {ref.id & NUMBER_BITS: ref for ref in (*topic.queues, *plan.queues)}
+        found: dict[QueueRef, list[RaftGroup]] = {}
+        for number, old in rings.predecessors(before, plan.ring).items():
+            group = queues[number].group
+            for each in sorted(self._all_before(topic.id, old)):
+                groups = found.setdefault(queues[each], [])
+                if queues[each].group != group and group not in groups:
+                    groups.append(group)
+        return {ref: groups for ref, groups in found.items() if groups}
+
+    def _all_before(self, ident: TopicId, numbers: Collection[int]) -> frozenset[int]:
+        """Queues, and those that are not gone of which these have keys."""
+        known = self._resized(ident).predecessors
+        return frozenset(numbers).union(*(known.get(each, ()) for each in numbers))
 
     async def go_on(self, ident: TopicId) -> TopicInfo:
         """Carry out the plan of a topic, if there is one."""
@@ -104,7 +129,12 @@ class Resizing:
         if plan is None:
             return topic
         before = topic.ring or rings.first_ring(len(topic.queues))
-        ends = await self._seal(topic, rings.sealed(before, plan.ring))
+        hand_overs = self._hand_overs(topic, plan)
+        windows = WindowHandOver(self._propose, hand_overs)
+        await windows.hand_over()
+        sealed = {*rings.sealed(before, plan.ring), *(ref.id & NUMBER_BITS for ref in hand_overs)}
+        ends = await self._seal(topic, sealed)
+        await windows.hand_over({ref.id: ends[ref.id & NUMBER_BITS] for ref in hand_overs})
         made = rings.predecessors(before, plan.ring)
         if plan.once:
             made.update(rings.predecessors(before, plan.once))
@@ -112,7 +142,7 @@ class Resizing:
             NewQueue(
                 number,
                 Offset(max(ends[each] for each in old)),
-                tuple(sorted(old.union(*(resized.predecessors.get(at, ()) for at in old)))),
+                tuple(sorted(self._all_before(ident, old))),
             )
             for number, old in made.items()
         )

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from kernel.api import message as messages
-from kernel.api.changes import ResizeTopic
+from kernel.api.changes import PurgeTopic, ResizeTopic
 from kernel.api.client import (
     DeleteGroup,
     DeleteTopic,
@@ -28,8 +28,9 @@ from kernel.api.model import (
 )
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.common.errors import Code, KernelError
-from kernel.common.feature_levels import RESIZE
+from kernel.common.feature_levels import GONE, RESIZE
 from kernel.common.ids import NUMBER_BITS, topic_of
+from kernel.definitions import window_hand_over
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.resizing import resize
 from tests.simulator.world import World, simulated
@@ -235,21 +236,136 @@ async def test_a_spread_topic_is_the_same_behind_a_snapshot(world: World) -> Non
             assert (known.ring, known.once) == (topic.ring, topic.once)
 
 
+WINDOW = TopicOptions(queues=2, deduplication_ms=60_000)
+
+
+def drafts(*numbers: int) -> list[Draft]:
+    """A message of each number, with an id of its own that belongs to its key."""
+    return [
+        Draft(b"%d" % each, key=b"%d" % (each % KEYS), deduplication_id=b"id %d" % each)
+        for each in numbers
+    ]
+
+
+async def publish_ids(world: World, peer: Peer, *numbers: int) -> None:
+    topic = world.client.topic(DEFAULT_TENANT, "work")
+    assert topic is not None
+    await peer.publish(world.client.to_topic(topic), *drafts(*numbers))
+
+
 @simulated()
-async def test_what_is_known_in_its_groups_only_is_not_spread(world: World) -> None:
+async def test_a_window_goes_with_the_keys_however_often_a_topic_is_spread(world: World) -> None:
     peer = world.peer()
-    window = TopicOptions(queues=2, deduplication_ms=60_000)
-    await peer.topic("window", window)
-    with pytest.raises(KernelError, match="deduplication ids are known") as caught:
-        await spread(world, "window", 4)
-    assert caught.value.code is Code.NOT_ALLOWED
+    topic = await peer.topic("work", WINDOW)
+    consumer = peer.attach(topic, credit=100_000, auto_ack=True)
+    for round_, queues in enumerate((5, 8, 3, 2)):
+        await publish_ids(world, peer, *range(100 * round_, 100 * round_ + 90))
+        late = asyncio.ensure_future(
+            publish_ids(world, peer, *range(100 * round_ + 50, 100 * round_ + 100))
+        )
+        topic = await spread(world, "work", queues)
+        await late
+        # Of all rounds, for none of them is past: 4 of 2 s and less.
+        await publish_ids(world, peer, *range(100 * round_ + 100))
+        await asyncio.sleep(1)
+    assert len(consumer.got) == 400
+    assert {each.body for each in consumer.got} == {b"%d" % each for each in range(400)}
+    await world.restart()
+    peer = world.peer()
+    await publish_ids(world, peer, *range(400))
+    known = world.client.topic(DEFAULT_TENANT, "work")
+    assert known is not None
+    assert not peer.attach(known, credit=100_000, auto_ack=True).got
+
+
+@simulated()
+async def test_a_window_that_is_past_is_past_in_other_groups_too(world: World) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", WINDOW)
+    consumer = peer.attach(topic, credit=100_000, auto_ack=True)
+    await publish_ids(world, peer, *range(50))
+    await spread(world, "work", 8)
+    states = [each.state for each in world.opened.store.replicas()]
+    assert any(each.windows for each in states)
+    await asyncio.sleep(61)
+    await publish_ids(world, peer, *range(50))
+    await asyncio.sleep(30)
+    assert len(consumer.got) == 100
+    assert not any(len(window) for each in states for window in each.windows.values())
+    await world.client.administer(DeleteTopic(DEFAULT_TENANT, "work"))
+    assert not any(each.windows for each in states)
+
+
+@simulated()
+async def test_a_purge_forgets_what_was_told_of_other_groups(world: World) -> None:
+    peer = world.peer()
+    await peer.topic("work", WINDOW)
+    await publish_ids(world, peer, *range(50))
+    topic = await spread(world, "work", 8)
+    purge = PurgeTopic(DEFAULT_TENANT, "work", DEFAULT_GROUP, in_flight=True)
+    assert await world.client.administer(purge) == 50
+    await publish_ids(world, peer, *range(50))
+    assert await world.client.administer(purge) == 50
+    assert topic.queues
+
+
+@simulated()
+async def test_a_window_is_the_same_behind_a_snapshot(world: World) -> None:
+    peer = world.peer()
+    await peer.topic("work", WINDOW)
+    for some in range(0, 4_000, 1_000):
+        await publish_ids(world, peer, *range(some, some + 1_000))
+    await spread(world, "work", 8)
+    found = 0
+    for replica in world.opened.store.replicas():
+        state = replica.state
+        again = load(dump(state))
+        assert state_hash(again) == state_hash(state)
+        assert again.windows.keys() == state.windows.keys()
+        for ident, window in state.windows.items():
+            assert list(again.windows[ident].since(0)[1]) == list(window.since(0)[1])
+            found += len(window)
+    assert found >= 3 * 4_000
+
+
+@simulated()
+async def test_a_window_with_too_many_ids_stays_where_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_hand_over, "IDS_MAX", 149)
+    peer = world.peer()
+    topic = await peer.topic("work", WINDOW)
+    await publish_ids(world, peer, *range(50))
+    with pytest.raises(KernelError, match="149 are copied at most") as caught:
+        await spread(world, "work", 8)
+    assert caught.value.code is Code.LIMIT_EXCEEDED
+    assert world.client.topic(DEFAULT_TENANT, "work") == topic
+
+
+@simulated()
+async def test_a_topic_that_was_spread_gets_a_window(world: World) -> None:
+    peer = world.peer()
     topic = await peer.topic("work")
     topic = await spread(world, "work", 2)
-    with pytest.raises(KernelError, match="no deduplication window") as caught:
-        await peer.topic("work", structs.replace(topic.options, deduplication_ms=60_000))
-    assert caught.value.code is Code.NOT_ALLOWED
+    consumer = peer.attach(topic, credit=100_000, auto_ack=True)
+    await peer.topic("work", structs.replace(topic.options, deduplication_ms=60_000))
+    await publish_ids(world, peer, *range(50))
+    await spread(world, "work", 8)
+    await publish_ids(world, peer, *range(60))
+    await asyncio.sleep(20)
+    assert len(consumer.got) == 60
     with pytest.raises(KernelError, match="1 to 64 queues"):
         await spread(world, "work", 65)
+
+
+@simulated(understands=GONE)
+async def test_a_topic_with_a_window_is_not_spread_before_the_level_is_on(world: World) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", WINDOW)
+    with pytest.raises(KernelError, match="level 10"):
+        await spread(world, "work", 4)
+    assert world.client.topic(DEFAULT_TENANT, "work") == topic
+    assert {ref.id & NUMBER_BITS for ref in (await resize(world, topic, 4)).writable} != {0, 1}
 
 
 @simulated(understands=RESIZE)

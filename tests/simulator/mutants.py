@@ -26,6 +26,7 @@ from kernel.cluster import added_groups
 from kernel.cluster.births import Births
 from kernel.cluster.placement.view import Kind
 from kernel.cluster.placing import Placing
+from kernel.definitions.window_hand_over import WindowHandOver
 from kernel.in_process.local_client import LocalClient
 from kernel.log.format.mark import Mark
 from kernel.log.install import InstallJob
@@ -424,6 +425,23 @@ def _deduplication_not_handed_over() -> list[tuple[Any, str, Any]]:
     return [(broker, "known_before", lambda *_what: None)]
 
 
+def _window_not_told_to_other_groups() -> list[tuple[Any, str, Any]]:
+    async def hand_over(_of_one: Any, _ends: Any = None) -> None:
+        """Nothing of it."""
+
+    return [(WindowHandOver, "hand_over", hand_over)]
+
+
+def _window_not_told_behind_seal() -> list[tuple[Any, str, Any]]:
+    inner = WindowHandOver.hand_over
+
+    async def hand_over(of_one: Any, ends: Any = None) -> None:
+        if ends is None:
+            await inner(of_one)
+
+    return [(WindowHandOver, "hand_over", hand_over)]
+
+
 def _number_used_again_at_offset_0() -> list[tuple[Any, str, Any]]:
     inner = Resizes._make
 
@@ -467,6 +485,7 @@ MUTANTS: dict[str, Mutant] = {
         _key_opened_too_early_in_another_group,
         *(_transaction_goes_on_though_sealed, _sent_before_outstanding_is_answered),
         *(_latch_lost_at_an_election, _deduplication_not_handed_over),
+        *(_window_not_told_to_other_groups, _window_not_told_behind_seal),
         *(_number_used_again_at_offset_0, _uncommitted_taken_over),
     )
 }

@@ -26,7 +26,7 @@ def check_size(topic: TopicInfo, size: TopicSize) -> None:
     be resized for, and is not, or that is not kept.
     """
     if not topic.options.durable or _is_resized(topic, size):
-        check_resize(topic, by_key=size.by_key, spreads=size.spread)
+        check_resize(topic, by_key=size.by_key)
 
 
 def _is_resized(topic: TopicInfo, size: TopicSize) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from ...api.model import GroupOptions, QueueRef, RouterInfo, Start, TopicInfo
 from ...common.errors import Code, KernelError
 from ...common.feature_levels import REGISTER
-from ...common.ids import QueueId, RaftGroup, queue_id
+from ...common.ids import QueueId, RaftGroup, queue_id, topic_of
 from ..group_state.progress import GroupProgress
 from ..group_state.resized import ResizedTopic
 from ..group_state.state import GroupState, QueueState, RouterState, Section, TopicState
@@ -157,6 +157,9 @@ class Definitions:
     def _delete_topic(self, command: commands.DeleteTopic) -> bool:
         state = self.state
         state.changing(Section.TOPICS, command.topic)
+        # Also of one that was to get queues here, and did not.
+        for ident in [each for each in state.windows if topic_of(each) == command.topic]:
+            del state.windows[ident]
         topic = state.topics.get(command.topic)
         if topic is None:
             return False

@@ -3,6 +3,7 @@
     takes messages -> SEAL -> sealed: settles, leases, commits its own half messages
                            -> (the definition loses it) -> RETIRE -> gone, its number is free
 
+    ADD_WINDOW: what its predecessors in other groups know of deduplication ids
     RESIZE makes a successor -> waits for each predecessor and consumer group -> DRAINED
                              -> waits for none of them
 
@@ -12,6 +13,7 @@ Every command can come twice, and says the same again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from ...api.model import QueueRef, TopicInfo
 from ...common.errors import Code, KernelError
@@ -26,7 +28,7 @@ from ...common.ids import (
     topic_of,
 )
 from ...common.ring import in_turn
-from ..group_state.deduplication import Seen
+from ..group_state.deduplication import Recent, Seen
 from ..group_state.progress import GroupProgress
 from ..group_state.resized import Planned, ResizedTopic, Successor
 from ..group_state.state import GroupState, QueueState, Section, TopicState
@@ -35,19 +37,26 @@ from ..log_commands.resize_commands import (
     NEEDED,
     NOT_THERE,
     STILL_NAMED,
+    AddWindow,
     Drained,
     Plan,
+    ReadWindow,
     Resize,
     Retire,
     Seal,
     SpreadPlan,
     SpreadResize,
+    WindowPart,
+    WindowRow,
 )
 from ..observer import Observer
 
+PART_BYTES_MAX = 256 * 1024
+"""Of the ids of a part of a window: an entry, and an answer, of moderate size."""
+
 
 class Resizes:
-    """Applies PLAN, SEAL, RESIZE, DRAINED and RETIRE."""
+    """Applies PLAN, SEAL, ADD_WINDOW, RESIZE, DRAINED and RETIRE."""
 
     def __init__(self, state: GroupState, observer: Observer) -> None:
         self._state = state
@@ -60,6 +69,8 @@ class Resizes:
             Command.RETIRE: self._retire,
             Command.SPREAD_PLAN: self._plan,
             Command.SPREAD_RESIZE: self._resize,
+            Command.READ_WINDOW: lambda command: window_part(state, command),
+            Command.ADD_WINDOW: self._add_window,
         }
 
     def _resized(self, topic: TopicState) -> ResizedTopic:
@@ -96,6 +107,19 @@ class Resizes:
                 state.sealed.add(ident)
             ends.append(resized.sealed[number])
         return ends
+
+    def _add_window(self, command: AddWindow) -> int:
+        # It is no part of the topic, which may not be known here before RESIZE.
+        window = self._state.windows.get(command.queue)
+        if window is None:
+            if not command.rows:
+                return 0
+            window = self._state.windows[command.queue] = Recent()
+        wanted = window.next_offset
+        for row in command.rows:
+            if row[1] >= wanted:  # else it was sent twice
+                window.add(row)
+        return window.next_offset
 
     def _resize(self, command: Resize) -> TopicInfo | KernelError:
         state = self._state
@@ -141,6 +165,10 @@ class Resizes:
                 self._make(resized, topic, ident, max(each.first, resized.offsets_from))
                 resized.successors[each.number] = Successor(frozenset(each.predecessors))
         resized.keep_predecessors(refs)
+        for ident in [each for each in state.windows if topic_of(each) == command.topic]:
+            ref = refs.get(ident & NUMBER_BITS)
+            if ref is None or ref.group == state.group:
+                del state.windows[ident]
         if command.successors:
             last = in_turn([each.number for each in command.successors], resized.next_number)[-1]
             resized.next_number = (last + 1) % QUEUES_PER_TOPIC_MAX
@@ -209,17 +237,50 @@ def retirement(state: GroupState, ident: QueueId, now_ms: int) -> int | None:
     return STILL_NAMED if QueueRef(ident, state.group) in topic.refs else None
 
 
+def window_part(state: GroupState, question: ReadWindow) -> WindowPart:
+    """Some of what a queue of this group knows of deduplication ids: so much as is at most
+    `rows_max` ids, and PART_BYTES_MAX if that is more than one.
+    """
+    queue, resized = state.queues.get(question.queue), state.resized.get(topic_of(question.queue))
+    ends = resized.sealed if resized is not None else {}
+    end = ends.get(question.queue & NUMBER_BITS, NOT_THERE)
+    rows: list[WindowRow] = []
+    if queue is None or queue.recent is None:
+        return WindowPart(end, 0, rows)
+    count, found = queue.recent.since(question.first)
+    size = 0
+    for row in islice(found, question.rows_max):
+        size += len(row[0])
+        if rows and size > PART_BYTES_MAX:
+            break
+        rows.append(row)
+    return WindowPart(end, count - len(rows), rows)
+
+
 def known_before(state: GroupState, queue: QueueState, ident: bytes) -> Seen | None:
-    """What the predecessors of a queue know of a deduplication id: they are sealed, in this group,
-    and stay until their windows are past.
+    """What the predecessors of a queue know of a deduplication id. Those in this group are sealed,
+    and stay until their windows are past; the others have told theirs (ADD_WINDOW).
     """
     topic = queue.topic
     resized = state.resized.get(topic.id)
     successor = resized.successors.get(queue.id & NUMBER_BITS) if resized is not None else None
     since_ms = state.time_ms - (topic.options.deduplication_ms or 0)
     for number in sorted(successor.predecessors) if successor is not None else ():
-        before = state.queues.get(queue_id(topic.id, number))
-        known = before.recent.get(ident) if before is not None and before.recent else None
+        predecessor = queue_id(topic.id, number)
+        before = state.queues.get(predecessor)
+        if before is not None:
+            window = before.recent
+        elif (window := state.windows.get(predecessor)) is not None:
+            window.drop_until(since_ms)
+        known = window.get(ident) if window is not None else None
         if known is not None and known[3] > since_ms:
             return known
     return None
+
+
+def forget_before(state: GroupState, queue: QueueState) -> None:
+    """Forget what the predecessors of a queue have told: those here have windows of their own."""
+    resized = state.resized.get(queue.topic.id)
+    successor = resized.successors.get(queue.id & NUMBER_BITS) if resized is not None else None
+    for number in successor.predecessors if successor is not None else ():
+        state.windows.pop(queue_id(queue.topic.id, number), None)

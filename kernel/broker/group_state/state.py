@@ -15,6 +15,7 @@ from ...api.model import DeadLetter, Reason, Route, RouterInfo, RouterOptions
 from ...common.ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, topic_of
 from ...common.names import ByName
 from ...raft.messages import Membership
+from .deduplication import Recent
 from .halves import Halves
 from .queues import Queues
 from .resized import ResizedTopic
@@ -155,6 +156,7 @@ class GroupState:
         "topic_names",
         "topics",
         "wills",
+        "windows",
     )
 
     def __init__(self, group: RaftGroup) -> None:
@@ -182,6 +184,9 @@ class GroupState:
         """Of topics that were resized: stands with the topic in a snapshot."""
         self.sealed: set[QueueId] = set()
         """Queues that take no new message; follows from `resized`."""
+        self.windows: dict[QueueId, Recent] = {}
+        """What sealed queues of other groups that have successors here know of deduplication ids,
+        until it is past."""
         self.routers: dict[tuple[str, str], RouterState] = {}
         self.records: dict[str, tuple[int, bytes]] = {}
         """Metadata (in group 0): (version, value) by key; the kernel does not look inside."""

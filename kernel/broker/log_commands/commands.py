@@ -33,14 +33,16 @@ import msgspec
 
 from ...api.client import LeaseVerb, Settlement
 from ...api.model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
-from ...common.feature_levels import REGISTER, RESIZE, SPREAD, TENANTS
+from ...common.feature_levels import REGISTER, RESIZE, SPREAD, TENANTS, WINDOWS
 from ...common.ids import Offset, QueueId, TopicId
 from . import tree_commands as tree
 from .give_up import GiveUp
 from .reasons import REASON_CODES, REASONS
 from .resize_commands import (
+    AddWindow,
     Drained,
     Plan,
+    ReadWindow,
     Resize,
     ResizeControl,
     Retire,
@@ -127,6 +129,8 @@ class Command(IntEnum):
     FORGET_TENANT = 79
     SPREAD_PLAN = 80
     SPREAD_RESIZE = 81
+    READ_WINDOW = 82
+    ADD_WINDOW = 83
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -419,6 +423,8 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.RETIRE: Retire,
     Command.SPREAD_PLAN: SpreadPlan,
     Command.SPREAD_RESIZE: SpreadResize,
+    Command.READ_WINDOW: ReadWindow,
+    Command.ADD_WINDOW: AddWindow,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 
@@ -433,6 +439,8 @@ LEVELS: dict[tuple[int, int], int] = {
     **{(int(each), VERSION): RESIZE for each in _RESIZES},
     (int(Command.SPREAD_PLAN), VERSION): SPREAD,
     (int(Command.SPREAD_RESIZE), VERSION): SPREAD,
+    (int(Command.READ_WINDOW), VERSION): WINDOWS,
+    (int(Command.ADD_WINDOW), VERSION): WINDOWS,
 }
 """Every command that this build understands, by type and version, and the level that has to be on
 before one is written."""

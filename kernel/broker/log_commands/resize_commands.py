@@ -100,4 +100,39 @@ class Retire(msgspec.Struct, frozen=True, array_like=True):
     queue: QueueId
 
 
-ResizeControl = Plan | SpreadPlan | Seal | Resize | SpreadResize | Drained | Retire
+WindowRow = tuple[bytes, int, bytes, int]
+"""What a queue's window of deduplication knows of a message: (id, offset, uid, log time)."""
+
+
+class ReadWindow(msgspec.Struct, frozen=True, array_like=True):
+    """A question: what a queue's window of deduplication knows of offsets from one on. A leader
+    answers it without the log. Result: `WindowPart`.
+    """
+
+    queue: QueueId
+    first: Offset
+    rows_max: int
+
+
+class WindowPart(msgspec.Struct, frozen=True, array_like=True):
+    """Some of a queue's window of deduplication, in the order of its coming."""
+
+    end: int
+    """Where the queue ends; NOT_THERE: it is not sealed, as far as is known there, or not there."""
+    left: int
+    """Ids behind these."""
+    rows: list[WindowRow]
+
+
+class AddWindow(msgspec.Struct, frozen=True, array_like=True):
+    """Ids that a queue of another Raft group has seen, which gets successors in this one. Result:
+    the offset from which on more of its ids are wanted.
+    """
+
+    queue: QueueId
+    rows: list[WindowRow]
+
+
+ResizeControl = (
+    Plan | SpreadPlan | Seal | Resize | SpreadResize | Drained | Retire | ReadWindow | AddWindow
+)

@@ -61,6 +61,7 @@ from .snapshot_records import (
     RunsRecord,
     SpreadTopicRecord,
     TopicRecord,
+    WindowRecord,
     encode,
     kept,
     pack_leases,
@@ -118,6 +119,7 @@ class SnapshotCut:
         ]
         self._ledger = LedgerRecord(state.ledger.metered, state.ledger.forgotten)
         self._retired = list(state.ledger.retired.items())
+        self._windows = [(ident, each.cut()) for ident, each in sorted(state.windows.items())]
 
     def save(self, section: Section, key: object) -> None:
         """The element is about to change: keep it as it is."""
@@ -189,6 +191,9 @@ class SnapshotCut:
             yield encode(OutcomesRecord(self._outcomes))
         for ident, retired in self._retired:
             yield encode(usage_record(ident, retired))
+        for queue, chunks in self._windows:
+            for chunk, first, end in chunks:
+                yield encode(WindowRecord(queue, chunk[first:end]))
 
 
 def _header(state: GroupState) -> Header:

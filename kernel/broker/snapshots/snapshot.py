@@ -60,6 +60,7 @@ from .snapshot_records import (
     RunsRecord,
     SpreadTopicRecord,
     TopicRecord,
+    WindowRecord,
     decode,
     restored,
 )
@@ -203,6 +204,10 @@ def _restore_more(state: GroupState, record: Record) -> None:
     elif isinstance(record, OutcomesRecord):
         for number, queue_ident, offset in record.outcomes:
             state.halves.outcomes[number] = (QueueId(queue_ident), offset)
+    elif isinstance(record, WindowRecord):
+        window = state.windows.setdefault(QueueId(record.queue), Recent())
+        for row in record.rows:
+            window.add(row)
 
 
 def _restore_queue(

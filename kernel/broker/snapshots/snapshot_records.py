@@ -160,6 +160,13 @@ class RecentRecord(msgspec.Struct, frozen=True, array_like=True, tag="recent"):
     rows: list[tuple[bytes, int, bytes, int]]
 
 
+class WindowRecord(msgspec.Struct, frozen=True, array_like=True, tag="window"):
+    """Deduplication ids of a queue that is in another group."""
+
+    queue: int
+    rows: list[tuple[bytes, int, bytes, int]]
+
+
 class RouterRecord(msgspec.Struct, frozen=True, array_like=True, tag="router"):
     """One router with its routes."""
 
@@ -262,6 +269,7 @@ Record = (
     | RunsRecord
     | PagesRecord
     | RecentRecord
+    | WindowRecord
     | RouterRecord
     | OutboxRecord
     | MetadataRecord

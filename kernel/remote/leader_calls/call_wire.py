@@ -23,6 +23,7 @@ from ...api.model import Reason, RouterInfo, TopicInfo, TopicStatistics
 from ...broker.index.features import CUT, LARGE
 from ...broker.log_commands import commands, tree_commands
 from ...broker.log_commands.commands import Command
+from ...broker.log_commands.resize_commands import WindowPart
 from ...common.errors import KernelError, error_named
 from ...common.ids import Offset, QueueId, RaftGroup
 from ...common.limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
@@ -82,7 +83,11 @@ class _Belongings(msgspec.Struct, frozen=True, array_like=True, tag=5):
     value: tree_commands.Belongings
 
 
-_Result = _Plain | _Failed | _Topic | _Router | _Opened | _Belongings
+class _Window(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    value: WindowPart
+
+
+_Result = _Plain | _Failed | _Topic | _Router | _Opened | _Belongings | _Window
 _results = msgspec.msgpack.Decoder(tuple[_Result, ...])
 _T = TypeVar("_T")
 
@@ -370,6 +375,8 @@ def _result(value: object) -> _Result:
         return _Opened(value)
     if isinstance(value, tree_commands.Belongings):
         return _Belongings(value)
+    if isinstance(value, WindowPart):
+        return _Window(value)
     if value is None or isinstance(value, bool | int | list):
         return _Plain(value)
     raise WireError(f"a result of type {type(value).__name__}")

@@ -20,7 +20,7 @@ from ...broker.index.features import Feature, features_of
 from ...broker.log_commands import commands
 from ...broker.log_commands.commands import Command
 from ...common.errors import Code, KernelError
-from ...common.feature_levels import spelled
+from ...common.feature_levels import is_off
 from ...common.ids import Offset, QueueId, RaftGroup, TopicId
 from ...log.format import entry as entries
 from ...requests.leader import Done, Identity, LeaseChanging, Together
@@ -230,7 +230,7 @@ class LocalLeader:
         replica = self._replica
         if (level := commands.CONTROL_LEVELS.get(type(change), 0)) > replica.state.feature_level:
             if done is not None:
-                self._host.call_later(0, partial(done, (_is_off(level),)))
+                self._host.call_later(0, partial(done, (is_off(level),)))
             return
         now_ms = replica.log_time_ms()
         if replica.serving and (known := needless(replica.state, change, now_ms)) is not None:
@@ -262,7 +262,7 @@ class LocalLeader:
         """Put several into the open entry, as one batch; none of them if a level is not on here."""
         level = max(commands.CONTROL_LEVELS.get(type(each), 0) for each in changes)
         if level > self._replica.state.feature_level:
-            self._host.call_later(0, partial(done, (_is_off(level),) * len(changes)))
+            self._host.call_later(0, partial(done, (is_off(level),) * len(changes)))
             return
         self._replica.propose_all(changes, identity, done)
 
@@ -367,13 +367,6 @@ class LocalLeader:
     def _shown(self, queue: QueueId) -> QueueState:
         """A queue to be looked at in this turn, left packed if it is."""
         return _found(self._replica.state.queues.peek(queue))
-
-
-def _is_off(level: int) -> KernelError:
-    return KernelError(
-        Code.NOT_ALLOWED,
-        f"level {spelled(level)} of the log's features is not on: see `weir cluster features`",
-    )
 
 
 def _found(state: QueueState | None) -> QueueState:

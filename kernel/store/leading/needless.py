@@ -9,11 +9,11 @@ answered yet, and count as later ones. So it is with a subscriber that is anothe
 from __future__ import annotations
 
 from ...api.tree import anothers, belongs_to
-from ...broker.applying.resizes import retirement
+from ...broker.applying.resizes import retirement, window_part
 from ...broker.group_state.state import GroupState
 from ...broker.log_commands import commands
 from ...broker.log_commands import tree_commands as tree
-from ...broker.log_commands.resize_commands import Retire
+from ...broker.log_commands.resize_commands import ReadWindow, Retire
 from ...broker.snapshots.tree_snapshot import index_queue
 from ...common.errors import KernelError
 
@@ -36,6 +36,8 @@ def needless(state: GroupState, change: commands.Control, now_ms: int) -> object
         return True if joined >= change.epoch else None
     if isinstance(change, Retire):
         return retirement(state, change.queue, now_ms)
+    if isinstance(change, ReadWindow):
+        return window_part(state, change)
     return None
 
 

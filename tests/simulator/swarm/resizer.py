@@ -25,6 +25,7 @@ _STEPS = frozenset(
         Command.SPREAD_RESIZE,
         Command.DRAINED,
         Command.RETIRE,
+        Command.ADD_WINDOW,
     )
 )
 
