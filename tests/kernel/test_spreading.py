@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -31,6 +32,7 @@ from kernel.common.errors import Code, KernelError
 from kernel.common.feature_levels import GONE, RESIZE
 from kernel.common.ids import NUMBER_BITS, topic_of
 from kernel.definitions import window_hand_over
+from kernel.definitions.resizing import Resizing
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.resizing import resize
 from tests.simulator.world import World, simulated
@@ -276,6 +278,30 @@ async def test_a_window_goes_with_the_keys_however_often_a_topic_is_spread(world
     known = world.client.topic(DEFAULT_TENANT, "work")
     assert known is not None
     assert not peer.attach(known, credit=100_000, auto_ack=True).got
+
+
+@simulated()
+async def test_what_comes_before_a_queue_is_sealed_is_told_behind_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", WINDOW)
+    await publish_ids(world, peer, *range(50))
+    inner = Resizing._seal
+
+    async def seal(resizing: Resizing, *what: Any) -> dict[int, int]:
+        await publish_ids(world, peer, *range(100))
+        return await inner(resizing, *what)
+
+    monkeypatch.setattr(Resizing, "_seal", seal)
+    await spread(world, "work", 8)
+    monkeypatch.undo()
+    await publish_ids(world, peer, *range(100))
+    consumer = peer.attach(topic, credit=100_000, auto_ack=True)
+    await asyncio.sleep(20)
+    known = {each.body for each in consumer.got}
+    assert known == {b"%d" % each for each in range(100)}
+    assert len(consumer.got) == 100
 
 
 @simulated()

@@ -432,16 +432,6 @@ def _window_not_told_to_other_groups() -> list[tuple[Any, str, Any]]:
     return [(WindowHandOver, "hand_over", hand_over)]
 
 
-def _window_not_told_behind_seal() -> list[tuple[Any, str, Any]]:
-    inner = WindowHandOver.hand_over
-
-    async def hand_over(of_one: Any, ends: Any = None) -> None:
-        if ends is None:
-            await inner(of_one)
-
-    return [(WindowHandOver, "hand_over", hand_over)]
-
-
 def _number_used_again_at_offset_0() -> list[tuple[Any, str, Any]]:
     inner = Resizes._make
 
@@ -485,7 +475,7 @@ MUTANTS: dict[str, Mutant] = {
         _key_opened_too_early_in_another_group,
         *(_transaction_goes_on_though_sealed, _sent_before_outstanding_is_answered),
         *(_latch_lost_at_an_election, _deduplication_not_handed_over),
-        *(_window_not_told_to_other_groups, _window_not_told_behind_seal),
+        _window_not_told_to_other_groups,
         *(_number_used_again_at_offset_0, _uncommitted_taken_over),
     )
 }

@@ -87,7 +87,8 @@ class QueueRules:
         """Entries that a disk has lost, by group and index, and the messages in them."""
         self._given_up: dict[tuple[int, int], None] = {}
         self._lost: set[bytes] = set()
-        self._gone: set[Place] = set()
+        self._gone: dict[Place, int] = {}
+        """What was given up, and by which entry."""
 
     def _broken(self, invariant: str, what: str) -> None:
         self._run.broken(invariant, what)
@@ -167,7 +168,8 @@ class QueueRules:
                 self._broken("failed_never_appears", f"{message.uid.hex()} was refused")
             self.delivered += 1
             queue = int(handed.queue)
-            if (queue, offset) in self._gone:
+            # What was leased by an entry before that is handed out when both are applied.
+            if (queue, offset) in self._gone and not (0 < handed.lease < self._gone[queue, offset]):
                 what = f"queue {queue:x} offset {offset}"
                 self._broken("given_up_is_never_delivered", what)
             self.stored_once(sent.uid, queue, offset)
@@ -322,7 +324,8 @@ class QueueRules:
         for queue in command.queues:
             found = state.queues.get(queue)
             for _, count, first in found.index.offsets_of(command.index) if found else ():
-                self._gone.update((int(queue), first + at) for at in range(count))
+                for at in range(count):
+                    self._gone.setdefault((int(queue), first + at), int(state.applied))
 
     # --- Queues that are sealed -------------------------------------------------------------
 
