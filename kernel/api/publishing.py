@@ -111,7 +111,8 @@ class PublishBatch(Protocol):
 
     def once(self, number: int, sequence: int) -> None:
         """Store the batch at most once for a (subscriber number, sequence): a repeat within 15
-        minutes completes as the first did. Sequences of a number rise, but for repeats.
+        minutes completes as the first did. Sequences of a number rise, but for repeats. None of its
+        messages has a deduplication id.
         """
 
     def uid(self) -> tuple[int, int]:

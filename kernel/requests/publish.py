@@ -23,7 +23,7 @@ from ..api.message import (
 )
 from ..api.model import QueueRef, TopicInfo
 from ..api.refusals import FULL, TOO_MANY_RETAINED, too_large_for
-from ..broker.index.features import COPY, LARGE, features_of
+from ..broker.index.features import COPY, LARGE, Feature, features_of
 from ..broker.log_commands.resize_commands import SEALED
 from ..broker.machine import Placed
 from ..common.errors import Code, KernelError
@@ -31,6 +31,8 @@ from ..common.ids import MEMORY_FIRST, Offset, QueueId, RaftGroup, TopicId, topi
 from ..routing.destinations import Forwarder, Found, named
 from ..routing.watches import LocalWatch
 from .publish_part import RUN_SLOTS_MAX, BatchPart, grows, refer
+
+DEDUPLICATE = int(Feature.DEDUPLICATE)
 
 KEY_FIELD = 12
 """Place of the ordering key's hash in a header."""
@@ -41,6 +43,12 @@ AGAIN_CLIENT = 1 << 57
 """Added to it for what is sent again, up to 31 times: subscribers' numbers have 56 bits."""
 
 _AGAIN_BITS = SUBSCRIBER_CLIENT - AGAIN_CLIENT
+
+TWO_IDENTITIES = KernelError(
+    Code.INVALID_ARGUMENT,
+    "a message of a batch that is stored once only has a deduplication id: one of them says what "
+    "is a repeat",
+)
 
 _NOTHING_REFUSED: Sequence[tuple[BatchPart, list[int]]] = ()
 
@@ -324,6 +332,9 @@ class ProducerBatch:
         """To any number of places: one slot per Raft group, one run place per queue. The first
         one counts the message as published.
         """
+        if features & DEDUPLICATE and self.identity is not None:
+            self.fail(position, TWO_IDENTITIES)
+            return
         if to.name is not None:
             before = size
             parts, size = named(parts, to.name)

@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pika
+import pytest
 
 from tests.sqs_client import sqs_client
 
@@ -24,13 +25,17 @@ LOAD_S = 0.5
 """How long clients publish and consume before each resize, and behind the last."""
 
 
-def resized(node: Process, name: str, sizes: tuple[int, ...]) -> None:
+def resized(node: Process, name: str, sizes: tuple[int, ...], *, spread: bool = False) -> None:
     """Resize a queue that is in use."""
     for size in sizes:
         time.sleep(LOAD_S)
-        found = node.api("POST", f"/topics/{name}/resize", {"queues": size, "by_key": True})
+        asked = {"queues": size, "by_key": True, "spread": spread}
+        found = node.api("POST", f"/topics/{name}/resize", asked)
         assert found.status == 200, found.body
-        assert sum(not each["sealed"] for each in found.json["queues"]) == size
+        taking = [each["raft_group"] for each in found.json["queues"] if not each["sealed"]]
+        # One more in each Raft group that it was in, for what is stored once only.
+        assert len(taking) - size in (range(1, 3) if spread else (0,))
+        assert not spread or len(set(taking)) > 1
     time.sleep(LOAD_S)
 
 
@@ -146,17 +151,21 @@ def test_amqp_clients_lose_nothing_and_hear_of_nothing(node: Process, weir: Weir
     assert got == {b"%d" % each for each in range(sent[0])}
 
 
-def test_sqs_fifo_groups_keep_their_order(node: Process, weir: Weir) -> None:
-    made = weir("queue", "create", "s-groups.fifo", "--queues", "2", "--deduplication", "5m")
+@pytest.mark.parametrize("spread", [False, True])
+def test_sqs_fifo_groups_keep_their_order_and_their_repeats(
+    node: Process, weir: Weir, spread: bool
+) -> None:
+    name = f"s-groups-{spread:d}.fifo"
+    made = weir("queue", "create", name, "--queues", "2", "--deduplication", "5m")
     assert made.code == 0, made.err
-    assert weir("group", "set", "s-groups.fifo", "default", "--ordered").code == 0
+    assert weir("group", "set", name, "default", "--ordered").code == 0
     sqs: Any = sqs_client(f"http://127.0.0.1:{node.listeners['sqs.http']}")
     attributes = {
         "FifoQueue": "true",
         "DeduplicationScope": "messageGroup",
         "FifoThroughputLimit": "perMessageGroupId",
     }
-    url = sqs.create_queue(QueueName="s-groups.fifo", Attributes=attributes)["QueueUrl"]
+    url = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
     over = threading.Event()
     numbers: dict[str, list[int]] = defaultdict(list)
     sent = [0]
@@ -173,7 +182,8 @@ def test_sqs_fifo_groups_keep_their_order(node: Process, weir: Weir) -> None:
 
     publisher = threading.Thread(target=publish)
     publisher.start()
-    resizing = threading.Thread(target=resized, args=(node, "s-groups.fifo", (4, 2)))
+    asked = {"spread": spread}
+    resizing = threading.Thread(target=resized, args=(node, name, (4, 2)), kwargs=asked)
     resizing.start()
     got: dict[str, list[int]] = defaultdict(list)
     empty = 0
@@ -195,3 +205,8 @@ def test_sqs_fifo_groups_keep_their_order(node: Process, weir: Weir) -> None:
     assert sum(map(len, got.values())) == sent[0]
     assert all(each == sorted(each) for each in got.values())
     assert all(each == sorted(set(each)) for each in numbers.values())
+    for at in range(0, sent[0], 7):
+        message = {"MessageGroupId": f"g{at % 5}", "MessageDeduplicationId": f"{at}"}
+        again = sqs.send_message(QueueUrl=url, MessageBody="again", **message)
+        assert int(again["SequenceNumber"]) == numbers[f"g{at % 5}"][at // 5]
+    assert "Messages" not in sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1)

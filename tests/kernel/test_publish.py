@@ -369,3 +369,14 @@ def test_what_a_full_topic_has_refused_fails_and_the_others_keep_their_copy() ->
     assert {at: each.code for at, each in batch.failures.items()} == {1: Code.REJECTED}
     assert batch.place(0) == (full.queues[0].id, 7)
     assert batch.duplicates is None
+
+
+def test_a_batch_that_is_stored_once_has_no_deduplication_ids() -> None:
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
+    batch.once(7, 1)
+    spread = Found((topic(1, 2),))
+    add(batch, spread, Draft(b"a", key=b"k"), Draft(b"b", key=b"k", deduplication_id=b"i"))
+    assert [bodies(part, each) for part in batch.close() for each in queues(part)] == [[b"a"]]
+    assert batch.failures is not None
+    assert batch.failures.keys() == {1}
+    assert batch.failures[1].code is Code.INVALID_ARGUMENT

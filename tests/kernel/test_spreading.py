@@ -286,6 +286,7 @@ async def test_what_comes_before_a_queue_is_sealed_is_told_behind_it(
 ) -> None:
     peer = world.peer()
     topic = await peer.topic("work", WINDOW)
+    consumer = peer.attach(topic, credit=100_000, auto_ack=True)
     await publish_ids(world, peer, *range(50))
     inner = Resizing._seal
 
@@ -297,7 +298,6 @@ async def test_what_comes_before_a_queue_is_sealed_is_told_behind_it(
     await spread(world, "work", 8)
     monkeypatch.undo()
     await publish_ids(world, peer, *range(100))
-    consumer = peer.attach(topic, credit=100_000, auto_ack=True)
     await asyncio.sleep(20)
     known = {each.body for each in consumer.got}
     assert known == {b"%d" % each for each in range(100)}

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from kernel.api.changes import CancelMove, PutTopic, StartMove
+from kernel.api.changes import CancelMove, PutTopic, ResizeTopic, StartMove
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec, Settlement
 from kernel.api.model import (
     DEFAULT_GROUP,
@@ -26,7 +26,8 @@ from kernel.api.transactions import HalfCheck
 from kernel.broker.log_commands import commands
 from kernel.broker.log_commands import tree_commands as tree
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import RaftGroup, home_of
+from kernel.common.feature_levels import LATEST
+from kernel.common.ids import METADATA_GROUP, RaftGroup, home_of
 from kernel.leader_tasks import leader_tasks
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.gateway import body_of
@@ -359,3 +360,36 @@ async def test_a_list_that_was_mended_for_a_subscription_that_ended_meanwhile_is
     await until(lambda: indexes)
     await until(lambda: not indexes)
     assert joined
+
+
+async def test_a_window_is_told_to_the_leaders_of_other_groups(cluster: Spread) -> None:
+    nodes, client = cluster
+    home = leader_of(nodes, METADATA_GROUP)
+    assert home is not None
+    await home.opened.client.raise_level(LATEST)
+    async with asyncio.timeout(20):
+        while any(
+            node.opened.store.replica(each).state.feature_level < LATEST
+            for node in nodes
+            for each in HOMES
+        ):
+            await asyncio.sleep(0.02)
+    peer = peer_of(client)
+    topic = await client.administer(put_topic("window", 2, deduplication_ms=300_000))
+    assert isinstance(topic, TopicInfo)
+    drafts = [
+        Draft(b"%d" % each, key=b"%d" % (each % 9), deduplication_id=b"id %d" % each)
+        for each in range(3_000)
+    ]
+    await peer.publish(client.to_topic(topic), *drafts)
+    change = ResizeTopic(T, "window", 6, by_key=True, spread=True)
+    topic = await client.administer(change)
+    assert isinstance(topic, TopicInfo)
+    assert len({ref.group for ref in topic.regular}) == DATA_GROUPS
+    again = await peer.publish(client.to_topic(topic), *drafts)
+    assert again.batch is not None
+    assert again.batch.duplicates is not None
+    assert len(again.batch.duplicates) == 3_000
+    await has_ready(client, topic, 3_000)
+    states = [node.opened.store.replica(home).state for node in nodes for home in HOMES]
+    assert sum(len(window) for each in states for window in each.windows.values()) >= 3 * 3_000

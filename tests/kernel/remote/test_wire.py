@@ -25,6 +25,7 @@ from kernel.api.model import (
 )
 from kernel.broker.index.features import COPY, CUT, LARGE
 from kernel.broker.log_commands import commands, tree_commands
+from kernel.broker.log_commands.resize_commands import WindowPart
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId
 from kernel.remote.leader_calls import call_numbers as calls
@@ -53,6 +54,7 @@ TOPIC = TopicInfo(
     {"default": GroupOptions()},
 )
 ROUTER = RouterInfo("default", "r", 1, RouterOptions(), (Route(topic="t", key="k"),))
+WINDOW = WindowPart(7, 1, [(b"id", 6, bytes(16), 1_000)])
 OPENED = tree_commands.Opened(1, 2, True, {("share", "a/b"): b"o"}, {b"n": b"v"})
 ERROR = KernelError(Code.ALREADY_EXISTS, "topic t exists")
 
@@ -112,7 +114,7 @@ def _since() -> bytes:
 
 
 def _results() -> bytes:
-    results = (None, True, 5, [1, [(2, b"uid")]], ERROR, TOPIC, ROUTER, OPENED)
+    results = (None, True, 5, [1, [(2, b"uid")]], ERROR, TOPIC, ROUTER, OPENED, WINDOW)
     return b"".join(wire.encode_results(results))
 
 
@@ -233,7 +235,7 @@ def test_every_kind_of_result_arrives() -> None:
     error = results[4]
     assert isinstance(error, KernelError)
     assert (error.code, error.message) == (ERROR.code, ERROR.message)
-    assert results[5:] == (TOPIC, ROUTER, OPENED)
+    assert results[5:] == (TOPIC, ROUTER, OPENED, WINDOW)
 
 
 def test_a_question_for_a_time_arrives_unless_no_clock_could_show_it() -> None:

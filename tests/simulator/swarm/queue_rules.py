@@ -168,8 +168,9 @@ class QueueRules:
                 self._broken("failed_never_appears", f"{message.uid.hex()} was refused")
             self.delivered += 1
             queue = int(handed.queue)
-            # What was leased by an entry before that is handed out when both are applied.
-            if (queue, offset) in self._gone and not (0 < handed.lease < self._gone[queue, offset]):
+            # What was leased before, if by the same entry, is handed out when both are applied.
+            gone = self._gone.get((queue, offset), 0)
+            if gone and not 0 < handed.lease <= gone:
                 what = f"queue {queue:x} offset {offset}"
                 self._broken("given_up_is_never_delivered", what)
             self.stored_once(sent.uid, queue, offset)
