@@ -10,6 +10,6 @@
 - `administration`: changes of what is durable, over the Raft groups they touch
 - `transient_definitions`: changes of what lives in the memory of one process
 - `clearing`: removal of routes to what is gone
-- `resizing`: other queues for a topic
+- `resizing`: other queues for a topic; `window_hand_over`: what theirs know of deduplication ids
 - `repairing`: mends changes that were never finished
 """
