@@ -230,17 +230,16 @@ class Growing(Cluster):
         longest = 0.0
         for lane in self._topics():
             path = f"/topics/{quote(lane.topic, safe='')}/resize"
-            is_deduplicated = lane.queues > 1
             for size in sizes:
                 body = {"queues": size, "by_key": True, "spread": spread}
                 began = time.monotonic()
                 try:
                     found = self._ask(self.gateway_servers, "POST", path, body)
                 except Denied as denied:
-                    if lane.resizable and not (spread and is_deduplicated):
+                    if lane.resizable:
                         raise ChaosError(f"refused: {denied}") from denied
                     break
-                if not lane.resizable or (spread and is_deduplicated):
+                if not lane.resizable:
                     raise ChaosError(f"{lane.topic} was resized: that is to be refused")
                 longest = max(longest, time.monotonic() - began)
                 taking = [e for e in found["queues"] if not e["sealed"] and not e["once"]]
