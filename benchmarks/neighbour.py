@@ -4,7 +4,8 @@
         [--write benchmarks/RESULTS.md]
 
 The flood: connections of a tenant, each sends a window of messages and waits until all of it is
-confirmed. The victim: another tenant's messages, RATE a second on a fixed schedule, each timed from
+confirmed; or they consume, without acks and as fast as it comes, what such a flood has left. The
+victim: another tenant's messages, RATE a second on a fixed schedule, each timed from
 when it was due until it is confirmed. Measured are the victim in the quiet, then in turn the flood
 without it and both, there and back again: a virtual machine gets the memory for what the journal
 writes from its host page by page, so that what is measured later may be slower. The server is on
@@ -51,6 +52,10 @@ READ_BYTES = 256 * 1024
 TIMES_MAX = 3.0
 MORE_MS_MAX = 10.0
 RATE_SHARE_MIN = 0.8
+FILL_MORE_S = 3.0
+"""A flood publishes for so much longer than its backlog is consumed: its first two seconds are not
+measured either."""
+
 COMMITS_MAX = 2
 """Of the flood's, that a message may wait for where one message is a commit."""
 
@@ -64,6 +69,8 @@ class Row(NamedTuple):
     size_bytes: int = SIZE_BYTES
     is_large: bool = False
     """Judged by how long its own commits take."""
+    fills: str = ""
+    """Name of the row whose flood is published before each measurement: this one consumes it."""
 
 
 ROWS = {
@@ -72,6 +79,7 @@ ROWS = {
     "sqs": Row("sqs", 64, 1),
     "rocketmq": Row("rocketmq", 32, 1),
     "amqp-16mb": Row("amqp", 3, 1, 16 * 1024 * 1024, is_large=True),
+    "amqp-backlog": Row("amqp-backlog", 8, 100, fills="amqp"),
 }
 
 
@@ -117,6 +125,10 @@ class _Stream(Client):
 
     async def send(self, count: int) -> None:
         self.writer.write(self.message * count)
+        await self.hear(count)
+
+    async def hear(self, count: int) -> None:
+        """Return when so many are confirmed."""
         while count > 0:
             data = await self.reader.read(READ_BYTES)
             if not data:
@@ -166,6 +178,30 @@ class Amqp(_Stream):
             at += size + amqp_wire.FRAME_OVERHEAD
         self.rest = data[at:]
         return self._upto - before
+
+
+class AmqpBacklog(Amqp):
+    """Consumes what is in a queue, without acks: `send` returns when so many have come."""
+
+    async def open(self, login: Login, number: int, size_bytes: int) -> None:
+        await super().open(login, number, size_bytes)
+        queue, tag = amqp_wire.short_string(f"load-{number % 4}"), amqp_wire.short_string("c")
+        asked = b"\x00\x00" + queue + tag + b"\x02" + bytes(4)
+        self.writer.write(amqp_wire.method(1, (60 << 16) + 20, asked))
+
+    async def send(self, count: int) -> None:
+        await self.hear(count)
+
+    def confirmed(self) -> int:
+        came, at, data = 0, 0, self.rest
+        while len(data) - at >= amqp_wire.FRAME_OVERHEAD:
+            size = int.from_bytes(data[at + 3 : at + 7], "big")
+            if len(data) - at < size + amqp_wire.FRAME_OVERHEAD:
+                break
+            came += data[at] == 2  # each has one content header
+            at += size + amqp_wire.FRAME_OVERHEAD
+        self.rest = data[at:]
+        return came
 
 
 class Mqtt(_Stream):
@@ -251,7 +287,13 @@ class Rocketmq(Client):
             expect_ok(answer, "the server")
 
 
-CLIENTS: dict[str, type[Client]] = {"amqp": Amqp, "mqtt": Mqtt, "sqs": Sqs, "rocketmq": Rocketmq}
+CLIENTS: dict[str, type[Client]] = {
+    "amqp": Amqp,
+    "mqtt": Mqtt,
+    "sqs": Sqs,
+    "rocketmq": Rocketmq,
+    "amqp-backlog": AmqpBacklog,
+}
 
 
 # --- Client processes -------------------------------------------------------------------------
@@ -366,7 +408,7 @@ class Found(NamedTuple):
 
 def login_of(side: Side, row: Row, who: tuple[str, str, str, str, str]) -> Login:
     """Somebody's, for the protocol of a row."""
-    return Login(*who, side.ports[row.protocol])
+    return Login(*who, side.ports[row.protocol.partition("-")[0]])
 
 
 def stranger(tree: Path, data: Path) -> tuple[str, str, str, str, str]:
@@ -396,6 +438,7 @@ def stranger(tree: Path, data: Path) -> tuple[str, str, str, str, str]:
 def measured(tree: Path, name: str, seconds: float) -> Found:
     """One row, on a server of its own."""
     row = ROWS[name]
+    victims = row.fills or name
     FOLDER.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="neighbour-", dir=FOLDER))
     try:
@@ -404,15 +447,17 @@ def measured(tree: Path, name: str, seconds: float) -> Found:
         with node(tree, folder, [], config) as side:
             noisy = login_of(side, row, stranger(tree, folder / "data"))
             quiet_login = login_of(side, row, VICTIM)
-            quiet = quantiles(said(client_process("victim", name, quiet_login, seconds)))
+            quiet = quantiles(said(client_process("victim", victims, quiet_login, seconds)))
             took_ms: list[float] = []
             rates: dict[bool, list[float]] = {False: [], True: []}
             for is_beside in (False, True, True, False):
+                if row.fills:
+                    said(client_process("flood", row.fills, noisy, seconds + FILL_MORE_S))
                 process = client_process("flood", name, noisy, seconds + is_beside)
                 if is_beside:
                     assert process.stdout is not None
                     process.stdout.readline()
-                    took_ms += said(client_process("victim", name, quiet_login, seconds))
+                    took_ms += said(client_process("victim", victims, quiet_login, seconds))
                 rates[is_beside] += said(process)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
