@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from kernel.api.tracing import TraceMode
+from kernel.definitions.topic_records import VOID_MS
 from kernel.definitions.topic_traces import TopicTraced, decode, encode, key_of, name_of_key
-from kernel.definitions.tracing import VOID_MS, Tracing
+from kernel.definitions.tracing import Tracing
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
