@@ -15,8 +15,9 @@ from ..api.changes import PutRecord
 from ..api.model import TopicInfo
 from ..api.tracing import TraceMode
 from ..broker.group_state.state import GroupState
-from ..broker.tracing import TopicTrace, TraceBuffer
-from ..common.ids import TopicId
+from ..broker.tracing import TopicTrace
+from ..common.ids import LogIndex, RaftGroup, TopicId
+from ..requests.client_trace import ClientTrace
 from ..store.node import Store
 from ..store.replicas.replica import Replica
 from .topic_records import KeptRecords, Name
@@ -33,19 +34,22 @@ class Tracing:
         administer: Callable[[PutRecord], Awaitable[object]],
         now_ms: Callable[[], int],
         background: Callable[[Coroutine[object, object, object]], None],
+        client_trace: ClientTrace,
     ) -> None:
-        """`now_ms`: of a clock that only goes on."""
+        """`now_ms`: of a clock that only goes on; `client_trace`: of the same process, which has
+        the buffer.
+        """
         self._store = store
         self._records = KeptRecords(PREFIX, decode, store, topic, administer, now_ms, background)
         self._modes: dict[TopicId, TraceMode] = {}
-        self.buffer = TraceBuffer()
-        """What the leaders here have noted."""
+        self._client_trace = client_trace
 
     def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """A metadata record has changed (version, value) or (None) was removed."""
         if not self._records.changed(key, record):
             return
         before, self._modes = self._modes, modes_of(self._records.known.values())
+        self._client_trace.modes = self._modes
         for replica in self._store.replicas():
             self._forget(replica, before.keys() - self._modes.keys())
         self._attach_all()
@@ -78,6 +82,17 @@ class Tracing:
             if topic is not None:
                 topic.trace = None
 
+    def _read(
+        self, group: RaftGroup, index: LogIndex, has_read: Callable[[bytes | None], None]
+    ) -> None:
+        """See `broker.tracing.ReadEntry`."""
+        entry = self._store.entry(group, index)
+        if entry is not None:
+            has_read(entry)
+            return
+        # Once only: later nothing may refer to it any more.
+        self._store.fetch(group, index, lambda: has_read(self._store.entry(group, index)))
+
     def _is_transient(self, replica: Replica) -> bool:
         return replica is self._store.transient
 
@@ -85,4 +100,4 @@ class Tracing:
         for ident, mode in self._modes.items():
             topic = state.topics.get(ident)
             if topic is not None and (topic.trace is None or topic.trace.mode is not mode):
-                topic.trace = TopicTrace(ident, mode, self.buffer)
+                topic.trace = TopicTrace(ident, mode, self._client_trace.buffer, self._read)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kernel.api.tracing import TraceMode
 from kernel.broker.tracing import (
     RANGES_MAX,
@@ -12,13 +14,19 @@ from kernel.broker.tracing import (
     ranges_of,
     sampled,
 )
-from kernel.common.ids import QueueId, TopicId
+from kernel.common.ids import LogIndex, QueueId, RaftGroup, TopicId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 QUEUE = QueueId(7 << 8)
 
 
 def noted(mode: TraceMode, buffer: TraceBuffer, topic: int = 7) -> TopicTrace:
-    return TopicTrace(TopicId(topic), mode, buffer)
+    def read(_group: RaftGroup, _index: LogIndex, has_read: Callable[[bytes | None], None]) -> None:
+        has_read(None)
+
+    return TopicTrace(TopicId(topic), mode, buffer, read)
 
 
 def test_offsets_become_ranges_in_their_order() -> None:
