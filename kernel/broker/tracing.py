@@ -53,7 +53,7 @@ class Event(NamedTuple):
     """
 
     what: int
-    """`What`."""
+    """See `What`."""
     time_ms: int
     """Log time; of what a client's process notes, its wall clock."""
     queue: int

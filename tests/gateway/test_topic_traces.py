@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pika
 
 from gateway.reporting.trace_stream import TraceWriter, events_in, stream_of
@@ -289,6 +290,13 @@ async def test_what_cannot_be_written_is_counted_and_the_next_is(world: World) -
     for other in (damaged, body[:12], b"", body[:4]):
         assert events_in(other, 7)[1] in ([], [event])
     assert events_in(body, 8) == ("", [])
+
+
+def test_what_was_written_before_connections_were_named_is_read() -> None:
+    event = [int(What.ACKED), 1, 0, "default", 1, "", 0, [[0, 5]], b""]
+    body = (7).to_bytes(8, "little") + msgspec.msgpack.encode([1, "here", [event]])
+    process, (read,) = events_in(body, 7)
+    assert (process, read.ranges, read.by) == ("here", [(0, 5)], None)
 
 
 def test_what_comes_to_the_queues_of_a_resize_is_noted_where_it_lies(node: Process) -> None:
