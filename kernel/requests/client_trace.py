@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from ..api.consuming import LeaseChange, LeaseVerb, Received, ReceiveSpec, Settlement
@@ -186,19 +187,22 @@ _VERBS = {
 }
 
 
+_POSITION = itemgetter(0)
+
+
 def _speakers(
     batch: ProducerBatch, part: BatchPart, first: int, behind: int
 ) -> Iterator[tuple[ConnectedUser | None, int, int]]:
     """Who has published which slots of a part, from `first` to `behind`."""
-    if not batch.speakers:
+    speakers = batch.speakers
+    if not speakers:
         yield batch.by, first, behind
         return
-    starts = [position for position, _ in batch.speakers]
     at = first
     while at < behind:
-        place = bisect_right(starts, part.positions[at])
-        ends = starts[place] if place < len(starts) else batch.count
+        place = bisect_right(speakers, part.positions[at], key=_POSITION)
+        ends = speakers[place][0] if place < len(speakers) else batch.count
         begun, at = at, at + 1
         while at < behind and part.positions[at] < ends:
             at += 1
-        yield (batch.speakers[place - 1][1] if place else batch.by), begun, at
+        yield (speakers[place - 1][1] if place else batch.by), begun, at

@@ -45,8 +45,6 @@ _AGAIN_BITS = SUBSCRIBER_CLIENT - AGAIN_CLIENT
 
 _NOTHING_REFUSED: Sequence[tuple[BatchPart, list[int]]] = ()
 
-_SESSIONS: Sequence[tuple[int, ConnectedUser | None]] = ()
-
 _EVERYBODY: Mapping[int, int] = {}
 """Shared by batches whose messages have all got somewhere; never changed."""
 
@@ -118,8 +116,10 @@ class ProducerBatch:
         self.results: list[tuple[BatchPart, list[Placed]]] = []
         """Where each part that is stored has been put, run by run."""
         self.by = by
-        self.speakers = _SESSIONS
-        """(position, who has added it and those behind it), rising; before the first: `by`."""
+        self.speakers: list[tuple[int, ConnectedUser | None]] | None = None
+        """(position, who has added it and those behind it), rising; before the first: `by`. None:
+        it is all of its session.
+        """
         self.remaining = 0
         self.refused = _NOTHING_REFUSED
         """Runs to queues that take nothing new (`cut_over`): nowhere yet."""
@@ -191,7 +191,11 @@ class ProducerBatch:
 
     def comes_from(self, by: ConnectedUser | None) -> None:
         """Who publishes from here on (see `client.PublishBatch.comes_from`)."""
-        self.speakers = [*self.speakers, (self.count, by)]
+        speakers = self.speakers
+        if speakers is None:
+            speakers = self.speakers = []
+        if not speakers or speakers[-1][1] is not by:
+            speakers.append((self.count, by))
 
     @property
     def is_first_identity(self) -> bool:

@@ -49,9 +49,7 @@ def batch(
 ) -> ProducerBatch:
     count = max(run[1] + run[2] for run in runs)
     part = SimpleNamespace(group=RaftGroup(group), runs=runs, positions=list(range(count)))
-    found: Any = SimpleNamespace(
-        by=by, speakers=speakers or (), count=count, results=[(part, placed)]
-    )
+    found: Any = SimpleNamespace(by=by, speakers=speakers, count=count, results=[(part, placed)])
     return cast("ProducerBatch", found)
 
 
