@@ -127,8 +127,9 @@ def sampled(queue: int, ranges: Iterable[Range]) -> list[Range]:
 
 def wanted_of(mode: TraceMode, queue: int, ranges: Sequence[Range]) -> list[Range]:
     """Those offsets of some ranges that are traced of a queue."""
-    ranges = [each for each in ranges if each[1] > 0]
-    return ranges if mode is TraceMode.ALL else sampled(queue, ranges)
+    if mode is TraceMode.ALL:
+        return [each for each in ranges if each[1] > 0]
+    return sampled(queue, ranges)
 
 
 def size_of(event: Event) -> int:

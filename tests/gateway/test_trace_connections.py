@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pika
 import pytest
 
 from adapters.rocketmq.errors import Code
+from gateway.admin.resources.topic_traces import BEFORE_MS, MessageSearch
+from gateway.reporting.trace_stream import bodies_of
+from kernel.api.tracing import ConnectedUser
+from kernel.broker.tracing import Event, What
 from tests.adapters.rocketmq.support import Wire, signed
 from tests.adapters.rocketmq.test_transactions import COMMIT, ROLLBACK, end, prepare
 from tests.gateway.test_topic_traces import PATIENCE_S, history, noted, taken, trace, words
@@ -255,3 +261,38 @@ def test_a_leader_that_is_killed_takes_nothing_along_that_was_noted_and_nothing_
     gateways = [each["connection"].partition("@")[2] for each in by]
     assert gateways[0] != gateways[1] == gateways[2]
     assert all(each.startswith("gateway-") for each in gateways)
+
+
+class Stream:
+    """`SystemStream` of these messages."""
+
+    def __init__(self, *bodies: bytes) -> None:
+        self._bodies = bodies
+        self.asked: list[tuple[int, int]] = []
+
+    async def read(self, first: int, since_ms: int, most: int) -> Any:
+        self.asked.append((first, since_ms))
+        rows = list(enumerate(self._bodies))[first : first + most]
+        return rows, first + len(rows), 0
+
+
+async def test_what_was_written_before_it_was_known_where_the_message_lies_is_found() -> None:
+    ours, who = UUID(int=5).bytes, ConnectedUser("default", "bob", "amqp", "127.0.0.1:7", "amqp-1")
+    published = Event(int(What.PUBLISHED), 100_000, 0, "", 0, "", 0, [(3, 2)], b"", who)
+    stored = Event(int(What.STORED), 100_000, 0, "", 1, "", 0, [(3, 2)], bytes(16) + ours)
+    bodies = [
+        body for event in (published, stored) for body, _ in bodies_of(7, "gateway-1", [event])
+    ]
+    topic: Any = SimpleNamespace(id=7, tenant="acme")
+    for sees_all in (True, False):
+        search = MessageSearch(topic, ours, {1: "amqp"}, sees_all=sees_all)
+        stream: Any = Stream(*bodies)
+        assert await search.read(stream, 0, 0, lambda: False) is None
+        assert stream.asked[:2] == [(0, 0), (0, 100_000 - BEFORE_MS)]
+        assert [each.what for each in search.events] == ["published", "stored"]
+        by = search.events[0].by
+        assert by is not None
+        # Of another tenant's user nobody but who administers the node is told where he is.
+        where = ("127.0.0.1:7", "amqp-1@gateway-1") if sees_all else (None, None)
+        assert (by.user, by.address, by.connection) == ("bob", *where)
+        assert search.place == (0, 4)

@@ -25,12 +25,13 @@ from kernel.broker.tracing import UID_BYTES, What
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
 
     from gateway.admin.resources.tenants import KnownTenants
+    from gateway.reporting.system_stream import SystemStream
     from kernel.api.client import Client
     from kernel.api.model import TopicInfo
     from kernel.api.tracing import ConnectedUser
@@ -42,6 +43,10 @@ SEARCH_S: Final = 3.0
 
 EVENTS_MAX: Final = 1_000
 """In one answer: a message may come back for ever."""
+
+BEFORE_MS: Final = 60_000
+"""By which another process may have written sooner, by its clock, than the one that tells where the
+message lies."""
 
 READ_MESSAGES: Final = 8
 """Of the stream at once: a MiB."""
@@ -138,7 +143,7 @@ class TopicTraceRoutes:
         topic = await find_topic(self._client, self._tenants.of(request), request)
         sees_all = caller_of(request).administers_node
         uid = _uid_of(path_name(request, "message"))
-        search = _Search(topic, uid, self._writers, sees_all=sees_all)
+        search = MessageSearch(topic, uid, self._writers, sees_all=sees_all)
         if "queue" in request.query_params or "at" in request.query_params:
             search.place = number(request, "queue", 0), number(request, "at", 0)
         offset, since_ms = number(request, "offset", 0), number(request, "since_ms", 0)
@@ -146,19 +151,13 @@ class TopicTraceRoutes:
         if not await self._stream.is_there():
             return answer(HistoryPage(mode, [], search.place, None))
         ends_ms = self._clock.monotonic_ms() + int(SEARCH_S * 1_000)
-        while True:
-            found, behind, _ = await self._stream.read(offset, since_ms, READ_MESSAGES)
-            for _, body in found:
-                search.look(body)
-            offset, since_ms = behind, 0
-            if not found:
-                return answer(HistoryPage(mode, search.events, search.place, None))
-            is_late = self._clock.monotonic_ms() >= ends_ms
-            if is_late or len(search.events) >= EVENTS_MAX:
-                return answer(HistoryPage(mode, search.events, search.place, offset))
+        after = await search.read(
+            self._stream, offset, since_ms, lambda: self._clock.monotonic_ms() >= ends_ms
+        )
+        return answer(HistoryPage(mode, search.events, search.place, after))
 
 
-class _Search:
+class MessageSearch:
     """For the events of one message."""
 
     def __init__(
@@ -171,6 +170,28 @@ class _Search:
         self._writers = writers
         self.place: tuple[int, int] | None = None
         self.events: list[TraceEvent] = []
+        self._stored_ms = 0
+
+    async def read(
+        self, stream: SystemStream, offset: int, since_ms: int, is_late: Callable[[], bool]
+    ) -> int | None:
+        """Look through the stream from an offset and a time on, until it `is_late` or there are
+        EVENTS_MAX; the offset to go on from, None: all was looked at. Raises KernelError.
+        """
+        while True:
+            was_found = self.place is not None
+            found, behind, _ = await stream.read(offset, since_ms, READ_MESSAGES)
+            for _, body in found:
+                self.look(body)
+            offset, since_ms = behind, 0
+            if self.place is not None and not was_found:
+                # What others have noted of it may have been written before it was known by this.
+                self.events.clear()
+                offset, since_ms = 0, max(0, self._stored_ms - BEFORE_MS)
+            elif not found:
+                return None
+            elif is_late() or len(self.events) >= EVENTS_MAX:
+                return offset
 
     def look(self, body: bytes) -> None:
         """Take the events of the message out of one of the stream."""
@@ -215,6 +236,7 @@ class _Search:
             at = uids.find(self._uid, at + 1)
         if at >= 0:
             self.place = queue, ranges[0][0] + at // UID_BYTES
+            self._stored_ms = event.time_ms
 
 
 def _spelled(what: int) -> str:
