@@ -27,7 +27,7 @@ from tests.matrix.rocketmq_peer import RocketmqPeer
 from tests.matrix.sqs_peer import SqsPeer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.gateway.cluster import Running
@@ -51,9 +51,19 @@ def until(node: Process, topic: str, uid: str, done: Callable[[Any], bool]) -> A
     return page
 
 
-def made(node: Process, topic: str) -> None:
-    assert node.api("POST", "/topics", {"name": topic, "type": "work"}).status == 201
-    assert trace(node, topic, "all").status == 200
+@pytest.fixture
+def made() -> Iterator[Callable[..., None]]:
+    """Makes topics that are traced as long as the test runs: a tenant has no more than some."""
+    done: list[tuple[Process, str]] = []
+
+    def make(node: Process, topic: str, kind: str = "work") -> None:
+        assert node.api("POST", "/topics", {"name": topic, "type": kind}).status == 201
+        assert trace(node, topic, "all").status == 200
+        done.append((node, topic))
+
+    yield make
+    for node, topic in done:
+        trace(node, topic, "off")
 
 
 def last_of(node: Process, topic: str) -> str:
@@ -76,7 +86,7 @@ def check_names(page: Any, protocol: str) -> None:
 
 @pytest.mark.parametrize("kind", PEERS, ids=lambda each: each.name)
 def test_the_history_names_who_published_took_and_settled(
-    node: Process, kind: type[Peer], tmp_path: Path
+    node: Process, kind: type[Peer], tmp_path: Path, made: Callable[..., None]
 ) -> None:
     topic = f"tc-{kind.name}"
     made(node, topic)
@@ -92,7 +102,7 @@ def test_the_history_names_who_published_took_and_settled(
 
 
 def test_a_connection_is_called_as_it_is_listed_and_what_it_asked_for_is_told(
-    node: Process, weir: Callable[..., Ran]
+    node: Process, weir: Callable[..., Ran], made: Callable[..., None]
 ) -> None:
     made(node, "tc-listed")
     with node.amqp() as publishing, node.amqp() as taking:
@@ -129,7 +139,9 @@ def test_a_connection_is_called_as_it_is_listed_and_what_it_asked_for_is_told(
     assert f"guest of default over amqp from {ours[1]} (connection {second}), release" in text
 
 
-def test_consumers_that_are_pushed_to_and_transactions_are_named(node: Process) -> None:
+def test_consumers_that_are_pushed_to_and_transactions_are_named(
+    node: Process, made: Callable[..., None]
+) -> None:
     made(node, "tc-pushed")
     with node.amqp() as connection:
         channel = connection.channel()
@@ -150,7 +162,7 @@ def test_consumers_that_are_pushed_to_and_transactions_are_named(node: Process) 
     check_names(page, "amqp")
 
 
-def test_who_uses_the_admin_api_is_named(node: Process) -> None:
+def test_who_uses_the_admin_api_is_named(node: Process, made: Callable[..., None]) -> None:
     made(node, "tc-admin")
     node.api("POST", "/topics/tc-admin/groups", {"name": "default"})
     sent = node.api("POST", "/topics/tc-admin/messages", {"body": "x"})
@@ -165,7 +177,7 @@ def test_who_uses_the_admin_api_is_named(node: Process) -> None:
 
 
 def test_moves_and_dead_letters_are_noted_at_both_ends(
-    node: Process, weir: Callable[..., Ran]
+    node: Process, weir: Callable[..., Ran], made: Callable[..., None]
 ) -> None:
     for name in ("tc-dead", "tc-source"):
         made(node, name)
@@ -201,10 +213,11 @@ def test_moves_and_dead_letters_are_noted_at_both_ends(
     assert f"from topic tc-dead, queue 0, offset 0: moved, as {uid}" in text
 
 
-def test_a_half_message_is_known_by_its_uid_once_it_is_committed(node: Process) -> None:
+def test_a_half_message_is_known_by_its_uid_once_it_is_committed(
+    node: Process, made: Callable[..., None]
+) -> None:
     name = "tc-half"
-    assert node.api("POST", "/topics", {"name": name, "type": "transaction"}).status == 201
-    assert trace(node, name, "all").status == 200
+    made(node, name, "transaction")
     wire = Wire(f"127.0.0.1:{node.listeners['rocketmq.grpc']}", signed("weir", "weir-secret"))
     try:
         for commits in (False, True):
@@ -225,7 +238,7 @@ def test_a_half_message_is_known_by_its_uid_once_it_is_committed(node: Process) 
 
 
 def test_a_leader_that_is_killed_takes_nothing_along_that_was_noted_and_nothing_is_noted_twice(
-    running: Running, tmp_path: Path
+    running: Running, tmp_path: Path, made: Callable[..., None]
 ) -> None:
     found, (first, second) = running
     made(first, "tc-killed")
