@@ -237,6 +237,37 @@ def test_a_half_message_is_known_by_its_uid_once_it_is_committed(
     assert published["by"]["connection"] is None, "it has no telemetry stream"
 
 
+def test_gateways_name_who_published_at_one_and_took_at_another(
+    running: Running, tmp_path: Path, made: Callable[..., None]
+) -> None:
+    _, (first, second) = running
+    for kind in PEERS:
+        made(first, f"tc-far-{kind.name}")
+    for kind in PEERS:
+        topic = f"tc-far-{kind.name}"
+        with (
+            contextlib.closing(kind(first, str(tmp_path))) as writer,
+            contextlib.closing(kind(second, str(tmp_path))) as reader,
+        ):
+            ends = time.monotonic() + PATIENCE_S
+            while True:  # until all have heard that it is traced
+                writer.write(topic, Neutral(body=b"one"))
+                uid = last_of(first, topic)
+                reader.read(topic)
+                time.sleep(2.5)
+                page = history(first, topic, uid)
+                # Each process writes once a second, when it is its time.
+                page["events"].sort(key=lambda each: each["time_ms"])
+                if acts(page) == ["published", "taken", "settled"]:
+                    break
+                assert time.monotonic() < ends, page
+        check_names(page, kind.name)
+        by = [each["by"]["connection"].partition("@")[2] for each in page["events"] if each["by"]]
+        assert by[0] != by[1] == by[2], "each gateway its own client"
+        leaders = {each["process"] for each in noted(page)}
+        assert all(each.startswith("store ") for each in leaders), leaders
+
+
 def test_a_leader_that_is_killed_takes_nothing_along_that_was_noted_and_nothing_is_noted_twice(
     running: Running, tmp_path: Path, made: Callable[..., None]
 ) -> None:
