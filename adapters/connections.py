@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
+from kernel.api.tracing import ConnectedUser
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,6 +25,18 @@ _NUMBERS: Final = count(1)
 def next_number() -> int:
     """A number for a connection: no other of this process ever has it."""
     return next(_NUMBERS)
+
+
+def id_of(protocol: str, number: int) -> str:
+    """What a connection is called."""
+    return f"{protocol}-{number}"
+
+
+def connected_user(
+    protocol: str, owner: tuple[str, str], address: str, number: int
+) -> ConnectedUser:
+    """Who publishes and takes by a connection, for traces of messages; `owner`: tenant and user."""
+    return ConnectedUser(*owner, protocol, address, id_of(protocol, number))
 
 
 class ConsumerShown(Struct, frozen=True):

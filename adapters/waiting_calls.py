@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kernel.api.client import Client, PublishBatch, Session
+    from kernel.api.tracing import ConnectedUser
 
 RefusalT = TypeVar("RefusalT", bound=Exception)
 
@@ -34,13 +35,17 @@ class SharedBatches(ABC):
         self._loop = loop
         self._open: PublishBatch | None = None
 
-    def batch(self) -> PublishBatch:
-        """The batch that is open now: add to it at once, without awaiting in between."""
+    def batch(self, by: ConnectedUser | None = None) -> PublishBatch:
+        """The batch that is open now: add to it at once, without awaiting in between. `by`: who
+        publishes what is added now, while that is noted.
+        """
         batch = self._open
         if batch is None:
             batch = self._open = self._client.batch(self._session, self)
             batch.tag = []
             self._begun()
+        if self._client.is_tracing:
+            batch.comes_from(by)
         return batch
 
     @abstractmethod

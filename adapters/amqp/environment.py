@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from adapters.limiting import Limiter
     from kernel.api.client import Client, Session
     from kernel.api.origins import Origins
+    from kernel.api.tracing import ConnectedUser
     from kernel.common.ports import Random
 
 
@@ -83,7 +84,7 @@ class Environment:
     def open_session(self, host: AmqpHost, tenant: str, name: str) -> Session:
         """The kernel session of a connection that belongs to a tenant from now on."""
         host.signed_in(tenant)
-        return self.client.open_session(name or host.peer, ORIGIN_BYTE)
+        return self.client.open_session(name or host.peer, ORIGIN_BYTE, host.connected_user())
 
 
 class AmqpHost(StreamHost, Protocol):
@@ -91,6 +92,9 @@ class AmqpHost(StreamHost, Protocol):
 
     def signed_in(self, tenant: str) -> None:
         """It belongs to a tenant from now on."""
+
+    def connected_user(self) -> ConnectedUser:
+        """Who has signed in, and by which connection."""
 
     out: list[bytes]
     """Bytes to be written, in order; `write_soon` has them written."""

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from adapters.amqp.limits import PREFETCH_UNLIMITED
 from adapters.base import AdapterStatistics
-from adapters.connections import DETAILS_MAX, ChannelShown, ConnectionShown, ConsumerShown
+from adapters.connections import (
+    DETAILS_MAX,
+    ChannelShown,
+    ConnectionShown,
+    ConsumerShown,
+    id_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -58,7 +64,7 @@ def shown_connection(
     figures, rights = of_connection(connection), connection.rights
     blocked = "disk" if figures.is_blocked else ""
     return ConnectionShown(
-        id=f"amqp-{stream.number}",
+        id=id_of("amqp", stream.number),
         protocol="amqp",
         listener=listener.name,
         peer=stream.peer,

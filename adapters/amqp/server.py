@@ -23,6 +23,7 @@ from adapters.amqp.messages.stamps import Stamps
 from adapters.amqp.messages.stored import register_origin
 from adapters.amqp.topology.declaring import Declarations
 from adapters.base import ListenerAddress
+from adapters.connections import connected_user
 from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter, Pause, wait_s
 from adapters.listener_figures import CROWDED, ListenerFigures
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from adapters.moving import ConsumersByKey
     from kernel.api.client import Client
     from kernel.api.origins import Origins
+    from kernel.api.tracing import ConnectedUser
     from kernel.common.ids import SessionId
     from kernel.common.ports import Clock, Random
 
@@ -170,6 +172,10 @@ class AmqpProtocol(StreamProtocol):
         if now != before:
             self._octets_counted = now
             self._octets.octets(now[0] - before[0], now[1] - before[1])
+
+    def connected_user(self) -> ConnectedUser:
+        """See `Host`."""
+        return connected_user("amqp", self.owner, self.peer, self.number)
 
     def signed_in(self, tenant: str) -> None:
         """See `Host`."""

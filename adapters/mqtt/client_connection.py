@@ -480,7 +480,7 @@ class ClientConnection:
     def _kernel(self) -> KernelSession:
         if self._kernel_session is None:
             self._kernel_session = self._env.client.open_session(
-                f"mqtt {self._host.peer}", ORIGIN_BYTE
+                f"mqtt {self._host.peer}", ORIGIN_BYTE, self._host.connected_user()
             )
         return self._kernel_session
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from adapters.transport import StreamHost
+
+if TYPE_CHECKING:
+    from kernel.api.tracing import ConnectedUser
 
 
 class MqttHost(StreamHost, Protocol):
@@ -17,6 +20,9 @@ class MqttHost(StreamHost, Protocol):
 
     def deadline_moved(self) -> None:
         """The session's deadline is another one now, and may be nearer."""
+
+    def connected_user(self) -> ConnectedUser:
+        """Who has signed in, and by which connection."""
 
     def signed_in(self, tenant: str) -> None:
         """The connection is a tenant's: its octets are counted."""

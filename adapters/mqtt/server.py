@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import AdapterStatistics
-from adapters.connections import DETAILS_MAX, ChannelShown, ConnectionShown
+from adapters.connections import (
+    DETAILS_MAX,
+    ChannelShown,
+    ConnectionShown,
+    connected_user,
+    id_of,
+)
 from adapters.fair_scheduler import fair_scheduler_of
 from adapters.limiting import Limiter, Pause, wait_s
 from adapters.listener_figures import CROWDED, ListenerFigures
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.delivery.system_topics import Tenant
     from adapters.mqtt.environment import MqttSignIn
     from kernel.api.client import Client
+    from kernel.api.tracing import ConnectedUser
     from kernel.common.ports import Clock, Random
 
 WEBSOCKET_LISTENER: Final = "websocket"
@@ -121,7 +128,7 @@ class MqttProtocol(StreamProtocol):
         tenant, user = client.owner
         limited = "a limit" if self.is_paused or self._is_limited else ""
         return ConnectionShown(
-            id=f"mqtt-{self.number}",
+            id=id_of("mqtt", self.number),
             protocol="mqtt",
             listener=self.listener,
             peer=self.peer,
@@ -155,6 +162,9 @@ class MqttProtocol(StreamProtocol):
 
     def end(self, reason: str) -> None:
         self.client.end(reason)
+
+    def connected_user(self) -> ConnectedUser:
+        return connected_user("mqtt", self.owner, self.peer, self.number)
 
     def _most_bytes(self, read_bytes: int) -> int:
         """How much of what was read is taken in one turn."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from kernel.api.tracing import ConnectedUser
+
 from .codec.plain_sends import Splitter
 
 if TYPE_CHECKING:
@@ -81,8 +83,10 @@ class Publisher(Protocol):
     number: int
     """Of the batch that is open now; each has its own."""
 
-    def batch(self) -> PublishBatch:
-        """The batch that is open now: add to it at once, without awaiting in between."""
+    def batch(self, by: ConnectedUser | None = None) -> PublishBatch:
+        """The batch that is open now: add to it at once, without awaiting in between. `by`: who
+        publishes what is added now.
+        """
 
     def stored(self, batch: PublishBatch) -> Awaitable[None]:
         """Returns once the batch has completed; call it right after the last `add`."""
@@ -135,6 +139,10 @@ class Call(Protocol):
     def certified(self) -> str | None:
         """The login that the client's certificate names; None: it has shown none."""
 
+    @property
+    def peer(self) -> str:
+        """Address and port of who has connected with gRPC; empty: not known."""
+
     def time_remaining(self) -> float | None:
         """Seconds until the call's deadline; None: it has none."""
 
@@ -168,7 +176,26 @@ class Environment:
     """None: nobody counts."""
     calls: CallMeter | None = None
     counters: Counters = field(default_factory=Counters)
+    relayed: dict[str, str] = field(default_factory=dict)
+    """Address and port of clients that have connected with gRPC by a relay, by those of the relay.
+    """
     splitter: Splitter = field(default_factory=Splitter)
+
+    def by(self, caller: Caller, call: Call) -> ConnectedUser | None:
+        """Who is noted to publish, take and settle; None: nothing is noted. As its connection
+        stands its telemetry stream: gRPC tells no other.
+        """
+        if not self.client.is_tracing:
+            return None
+        principal, address = caller.rights.principal, call.peer
+        key = (caller.tenant, caller.client_id)
+        return ConnectedUser(
+            principal.tenant,
+            principal.name,
+            "rocketmq",
+            self.relayed.get(address, address),
+            self.clients.connection_of(key),
+        )
 
     def admit(self, call: Call) -> Caller:
         """Who makes a call; looked up once, by its headers. Raises RocketmqError."""

@@ -284,6 +284,7 @@ class RocketmqAdapter:
             _bind(server, inside, 0, _credentials(wanted)),
             self._settings.connections_max,
             self._memory.listener(self.name, wanted.name),
+            self._environment.relayed,
         )
         self._relays[wanted.name] = relay
         return await relay.start(wanted.host, wanted.port, reuse_port=wanted.reuse_port)

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
-from adapters.connections import ChannelShown, ConnectionShown
+from adapters.connections import ChannelShown, ConnectionShown, connected_user, id_of
 from adapters.limiting import Pause
 from adapters.transport import StreamProtocol
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from adapters.memory import ListenerMemory
     from adapters.refused import Refused
     from adapters.transport import Tasks
+    from auth.principal import Principal
+    from kernel.api.tracing import ConnectedUser
     from kernel.quotas.account import Account
 
     from .app import SqsApplication
@@ -115,6 +117,8 @@ class HttpConnection(StreamProtocol):
         self._lost_action: Callable[[], object] | None = None
         self._pause: Pause | None = None
         self._counted_by: Account | None = None
+        self._connected_user: ConnectedUser | None = None
+        """Of the last request that was noted."""
         self.is_lost = False
         self.listener = listener.name
         self.scheme = "http" if listener.tls is None else "https"
@@ -139,6 +143,13 @@ class HttpConnection(StreamProtocol):
     def is_counted(self) -> bool:
         """See `environment.Peer`."""
         return self._counted_by is not None
+
+    def connected_user(self, principal: Principal) -> ConnectedUser:
+        """See `environment.Peer`."""
+        known, owner = self._connected_user, (principal.tenant, principal.name)
+        if known is None or known[:2] != owner:
+            known = self._connected_user = connected_user("sqs", owner, self.peer, self.number)
+        return known
 
     def belongs_to(self, account: Account) -> str | None:
         """See `environment.Peer`."""
@@ -177,7 +188,7 @@ class HttpConnection(StreamProtocol):
         """What it is now."""
         tenant, user = self.owner
         return ConnectionShown(
-            id=f"sqs-{self.number}",
+            id=id_of("sqs", self.number),
             protocol="sqs",
             listener=self.listener,
             peer=self.peer,

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from adapters.listener_figures import ListenerFigures
     from adapters.refused import Refused
     from auth.policies.policy_rules import Permission
+    from auth.principal import Principal
     from kernel.api.client import Client, PublishBatch, Received, ReceiveSpec
     from kernel.api.model import TopicInfo
+    from kernel.api.tracing import ConnectedUser
     from kernel.common.ports import Clock
     from kernel.quotas.account import Account
 
@@ -94,8 +96,10 @@ class QueueFinder(Protocol):
 class Publisher(Protocol):
     """Kernel batches that the requests of one turn of the event loop share (`waiting`)."""
 
-    def batch(self) -> PublishBatch:
-        """The batch that is open now: add to it at once, without awaiting in between."""
+    def batch(self, by: ConnectedUser | None = None) -> PublishBatch:
+        """The batch that is open now: add to it at once, without awaiting in between. `by`: who
+        publishes what is added now.
+        """
 
     def when_stored(self, batch: PublishBatch, action: Callable[[], None]) -> None:
         """Have `action`, which raises nothing, called once the batch has completed, in a later
@@ -131,6 +135,9 @@ class Peer(Protocol):
 
     def pause(self, delay_ms: int) -> None:
         """Do not read for so long: a limit is exceeded."""
+
+    def connected_user(self, principal: Principal) -> ConnectedUser:
+        """Who sends a request, and by which connection."""
 
     @property
     def is_counted(self) -> bool:
@@ -209,6 +216,13 @@ class Context(NamedTuple):
     peer: Peer
     account: Account
     """What limits its caller."""
+
+    @property
+    def by(self) -> ConnectedUser | None:
+        """Who is noted to publish, take and settle; None: nothing is noted."""
+        if not self.environment.client.is_tracing:
+            return None
+        return self.peer.connected_user(self.caller.rights.principal)
 
     def url_of(self, name: str) -> str:
         """URL of a queue of the caller's account."""

@@ -1,5 +1,5 @@
 """The trace stream: what has become of messages of traced topics, as the leaders of their queues
-have noted it.
+have noted it, and who had a part in it, as the processes that clients are connected to have.
 
 A stream of the system's own tenant, `__trace` (`system_stream`). Each message is of one topic:
 
@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from gateway.reporting.system_stream import SystemStream
-from kernel.broker.tracing import Event
+from kernel.broker.tracing import Event, size_of
 from kernel.common.errors import KernelError
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ RETENTION_BYTES: Final = 256 * 1024 * 1024
 """Ten million events: whoever has a topic traced may not fill the disk by it."""
 
 FLUSH_S: Final = 1.0
+
+ONLY_PROCESS: Final = "the only one"
+"""What a process is called that is no cluster's."""
 
 WAIT_S: Final = 10.0
 """For a second's events to be on disk: longer than an election."""
@@ -72,7 +75,7 @@ def bodies_of(topic: int, process: str, events: Sequence[Event]) -> Iterator[tup
     size = 0
     for event in events:
         some.append(event)
-        size += 64 + 18 * len(event[7]) + len(event[8])
+        size += size_of(event)
         if size >= MESSAGE_BYTES:
             yield _TOPIC.pack(topic) + encoder.encode(_Written(_VERSION, process, some)), len(some)
             some, size = [], 0
@@ -94,7 +97,7 @@ def events_in(body: bytes, topic: int) -> tuple[str, list[Event]]:
 
 
 class TraceWriter:
-    """Writes what the leaders of one process note. Belongs to the event loop."""
+    """Writes what one process notes. Belongs to the event loop."""
 
     def __init__(self, client: Client, clock: Clock, buffer: TraceBuffer, process: str) -> None:
         """`process`: what this one is called."""

@@ -176,6 +176,7 @@ class GatewayNode(ServingNode):
         await front.identify(command_typed())
         cluster_admin = self._cluster_admin(client)
         self._meter(client, cluster_admin, tasks)
+        self._begin_tracing(client, self._name, tasks)
         await front.serve(self._metering)
         self._heartbeat_reporter = HeartbeatReporter(
             name=self._name,
@@ -300,6 +301,7 @@ class GatewayNode(ServingNode):
         await end_task(self._history)
         if self._front is not None:
             await self._front.drain()
+        await self._stop_tracing()
         await self._stop_admin()
         await self._stop_metering()
         if self._front is not None:

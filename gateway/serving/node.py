@@ -39,6 +39,7 @@ from gateway.process.running import (
 )
 from gateway.reporting.node_metering import NodeMetering, node_of
 from gateway.reporting.resize_log import ResizeLog
+from gateway.reporting.trace_stream import ONLY_PROCESS
 from gateway.serving.front import DRAIN_SECONDS, Front
 from gateway.serving.greeting import greeting
 from gateway.serving.serving_node import ServingNode, end_task
@@ -111,7 +112,7 @@ class Node(ServingNode):
         await front.serve(metering)
         if metering is not None:
             metering.start(tasks)
-        self._begin_tracing(local, "the only one", tasks)
+        self._begin_tracing(local.client, ONLY_PROCESS, tasks)
         if self._settings.node.admin.enabled:
             await self._administer(local, front, tasks)
         self._begin_looking()

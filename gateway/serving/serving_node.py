@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from gateway.config.schema import Settings
     from gateway.process.data_lock import DataLock
     from gateway.reporting.node_metering import NodeMetering
-    from kernel.in_process.opening import LocalStore
+    from kernel.in_process.local_client import LocalClient
+    from kernel.remote.client import ClusterClient
     from kernel.store.drivers.write_ring import WriteRing
 
 
@@ -174,9 +175,11 @@ class ServingNode(ABC):
             if server is not None:
                 await server.stop()
 
-    def _begin_tracing(self, local: LocalStore, name: str, tasks: asyncio.TaskGroup) -> None:
-        """Write down what the leaders here note of traced topics; `name`: of this process."""
-        writer = TraceWriter(local.client, self._clock, local.client.tracing.buffer, name)
+    def _begin_tracing(
+        self, client: LocalClient | ClusterClient, name: str, tasks: asyncio.TaskGroup
+    ) -> None:
+        """Write down what is noted here of traced topics; `name`: of this process."""
+        writer = TraceWriter(client, self._clock, client.trace.buffer, name)
         self._traces = writer, tasks.create_task(writer.run())
 
     async def _stop_tracing(self) -> None:

@@ -163,7 +163,7 @@ class StoreNode(ServingNode):
         )
         self._begin_managing(manager, tasks)
         self._meter(local, cluster_service, tasks)
-        self._begin_tracing(local, f"store {number}", tasks)
+        self._begin_tracing(local.client, f"store {number}", tasks)
         if self._settings.node.admin.enabled:
             figures = StoreCollector(
                 local, links, service, self._metering, quotas, cluster_service.count_short

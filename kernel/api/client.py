@@ -54,6 +54,7 @@ from .publishing import Destinations as Destinations
 from .publishing import PublishBatch as PublishBatch
 from .publishing import PublishSink as PublishSink
 from .session import Session as Session
+from .tracing import ConnectedUser
 from .transactions import HalfMessages
 from .tree import Tree
 
@@ -90,8 +91,14 @@ class Client(Protocol):
     def rounds(self) -> WriteRounds:
         """What was submitted and is not answered, commit by commit: for who shares it out."""
 
-    def open_session(self, name: str, origin: int = 0) -> Session:
-        """A new session; `name` is shown to operators (connection name, address)."""
+    @property
+    def is_tracing(self) -> bool:
+        """Whether any topic is traced: who speaks by no session of its own is named only then."""
+
+    def open_session(self, name: str, origin: int = 0, by: ConnectedUser | None = None) -> Session:
+        """A new session; `name` is shown to operators (connection name, address); `by`: who
+        publishes and takes by it.
+        """
 
     def topic(self, tenant: str, name: str) -> TopicInfo | None:
         """The topic, or None if there is none. Raises NotLoaded."""

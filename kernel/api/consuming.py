@@ -12,6 +12,7 @@ from ..common.ids import QueueId
 from .filters import MessageFilter
 from .model import Reason, TopicInfo
 from .session import Session
+from .tracing import ConnectedUser
 
 
 class Deliveries(Protocol):
@@ -133,6 +134,8 @@ class LeaseChange:
     slot_bytes: int = 0
     """With RETURN, of a message that has reached nobody: the size of its slot, so that what was
     counted as delivered to this lease is counted as returned. 0: somebody has got it."""
+    by: ConnectedUser | None = None
+    """Who wants it; None: nobody in particular."""
 
 
 class SettleSink(Protocol):
@@ -166,6 +169,8 @@ class ReceiveSpec:
     """As `ConsumerSpec.note`."""
     consumer_key: Hashable = None
     """The connection that it came by, if no session tells (`remote.served_topics`)."""
+    by: ConnectedUser | None = None
+    """Who pulls, if no session tells."""
 
 
 @dataclass(frozen=True, slots=True)

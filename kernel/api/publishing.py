@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ..common.errors import KernelError
 from ..common.ids import Offset, QueueId, TopicId
+from .tracing import ConnectedUser
 
 
 class Destinations(Protocol):
@@ -82,6 +83,11 @@ class PublishBatch(Protocol):
     def failures(self) -> Mapping[int, KernelError] | None:
         """After completion: position to error, None if all went well. A message to several topics
         fails if any of them refused it.
+        """
+
+    def comes_from(self, by: ConnectedUser | None) -> None:
+        """What is added from here on is published by this connection: of a batch that several
+        share. Otherwise its session says.
         """
 
     def add(self, to: Destinations, parts: Sequence[bytes], size: int, asks: object = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..common.ids import SessionId
+from .tracing import ConnectedUser
 
 
 class Session(Protocol):
@@ -16,6 +17,8 @@ class Session(Protocol):
     epoch: int
     origin: int
     """Whose traffic it is (`kernel.api.origins`), for counting."""
+    by: ConnectedUser | None
+    """Who it is, for traces; None: nobody in particular."""
 
     def close(self) -> None:
         """End the session: return its leases (counted as redelivered), delete what it owns.

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from ..common.ids import Offset, QueueId
 from .model import TopicInfo
+from .tracing import ConnectedUser
 
 _TOKEN = struct.Struct("<QQ")
 
@@ -84,10 +85,10 @@ class HalfMessages(Protocol):
         """
 
     async def end(
-        self, topic: TopicInfo, token: bytes, *, commit: bool
+        self, topic: TopicInfo, token: bytes, *, commit: bool, by: ConnectedUser | None = None
     ) -> tuple[QueueId, Offset] | None:
         """Commit (the message's place) or roll back (None). A repeat of the same outcome returns
-        the same.
+        the same. `by`: who says so.
 
         Errors: LEASE_LOST (not a token of this topic, already resolved the other way, or so long
         ago that it is forgotten), TIMEOUT. A commit is never refused for want of room: the limits

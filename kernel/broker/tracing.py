@@ -11,12 +11,14 @@ offsets of a queue, by the number of the block. Every event of a message comes t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from typing import NamedTuple, Protocol
 
 from ..api import message as messages
-from ..api.tracing import TraceMode
-from ..common.ids import NUMBER_BITS, QueueId, TopicId
+from ..api.tracing import ConnectedUser, TraceMode
+from ..common.ids import NUMBER_BITS, LogIndex, QueueId, RaftGroup, TopicId
+from ..log.format import entry as entries
 from ..log.format.entry import Opened
 from .index.runs import RunIndex
 
@@ -33,18 +35,43 @@ RANGES_MAX = 1_000
 
 UID_BYTES = 16
 
-_EVENT_BYTES = 64
-_RANGE_BYTES = 18
+EVENT_BYTES = 64
+RANGE_BYTES = 18
+BY_BYTES = 96
+"""About so much of an event are its fields, each range of it, and who it names."""
+
 _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 Range = tuple[int, int]
 """First offset, and how many."""
 
-Event = tuple[int, int, int, str, int, str, int, list[Range], bytes]
-"""What (`What`), log time (ms), number of the queue, consumer group ("": none), origin, reason
-("": none), until when (log time in ms; 0: not for a time), ranges; of STORED the uids one after
-the other (16 bytes each; none: not known, it was a half message)."""
+
+class Event(NamedTuple):
+    """Something that has become of messages. A field may be added behind the last one, with a
+    default: what was written before is read too.
+    """
+
+    what: int
+    """See `What`."""
+    time_ms: int
+    """Log time; of what a client's process notes, its wall clock."""
+    queue: int
+    """Its number."""
+    group: str
+    """Consumer group; "": of none."""
+    origin: int
+    """Whose command it was; 0: nobody's."""
+    reason: str
+    """"": none."""
+    until_ms: int
+    """Log time; 0: not for a time."""
+    ranges: list[Range]
+    uids: bytes
+    """Of STORED those of all messages, 16 bytes each, one after the other; of MOVED and CAME that
+    of the message at the other place."""
+    by: ConnectedUser | None = None
+    """None: not known here."""
 
 
 class What(IntEnum):
@@ -68,6 +95,15 @@ class What(IntEnum):
     PURGED = 10
     TRIMMED = 11
     """Let go by retention."""
+    PUBLISHED = 12
+    """By a connection, as the next two: noted by the process that has it (`client_trace`)."""
+    TAKEN = 13
+    SETTLED = 14
+    """It was asked for; what came of it the leader notes."""
+    MOVED = 15
+    """To another topic: a dead letter, or by a move."""
+    CAME = 16
+    """The same at the other end."""
 
 
 def picked(queue: int, block: int) -> int:
@@ -89,6 +125,19 @@ def sampled(queue: int, ranges: Iterable[Range]) -> list[Range]:
     return found
 
 
+def wanted_of(mode: TraceMode, queue: int, ranges: Sequence[Range]) -> list[Range]:
+    """Those offsets of some ranges that are traced of a queue."""
+    if mode is TraceMode.ALL:
+        return [each for each in ranges if each[1] > 0]
+    return sampled(queue, ranges)
+
+
+def size_of(event: Event) -> int:
+    """About so many bytes it has when it is written."""
+    named = BY_BYTES if event.by is not None else len(event.reason)
+    return EVENT_BYTES + RANGE_BYTES * len(event.ranges) + len(event.uids) + named
+
+
 def ranges_of(offsets: Sequence[int]) -> list[Range]:
     """Offsets that rise mostly, as ranges."""
     found: list[Range] = []
@@ -102,6 +151,27 @@ def ranges_of(offsets: Sequence[int]) -> list[Range]:
         behind = offset + 1
     found.append((first, behind - first))
     return found
+
+
+class ReadEntry(Protocol):
+    """Reads log entries."""
+
+    def __call__(
+        self, group: RaftGroup, index: LogIndex, has_read: Callable[[bytes | None], None], /
+    ) -> None:
+        """Have `has_read` called with an entry that something refers to, which may be at once; with
+        None if it does not read, or is not wanted any more.
+        """
+
+
+class PushedTo(Protocol):
+    """A consumer, as it is noted."""
+
+    origin: int
+
+    @property
+    def by(self) -> ConnectedUser | None:
+        """Who has it, if that is to be noted where it is given something."""
 
 
 class TraceBuffer:
@@ -118,8 +188,12 @@ class TraceBuffer:
         """Events that nobody will read: there was no room, or they could not be written."""
 
     def add(self, topic: TopicId, event: Event) -> None:
-        """Keep an event, if there is room."""
-        size = _EVENT_BYTES + _RANGE_BYTES * len(event[7]) + len(event[8])
+        """Keep an event, if there is room; one of very many ranges as several."""
+        if len(event.ranges) > RANGES_MAX:
+            for at in range(0, len(event.ranges), RANGES_MAX):
+                self.add(topic, event._replace(ranges=event.ranges[at : at + RANGES_MAX]))
+            return
+        size = size_of(event)
         of_topic = self._sizes.get(topic, 0) + size
         if of_topic > self._topic_bytes or self.bytes + size > self._total_bytes:
             self.dropped += 1
@@ -138,12 +212,15 @@ class TraceBuffer:
 class TopicTrace:
     """Notes what becomes of the messages of one topic, of the queues of one Raft group."""
 
-    __slots__ = ("_buffer", "_topic", "mode")
+    __slots__ = ("_buffer", "_read", "_topic", "mode")
 
-    def __init__(self, topic: TopicId, mode: TraceMode, buffer: TraceBuffer) -> None:
+    def __init__(
+        self, topic: TopicId, mode: TraceMode, buffer: TraceBuffer, read: ReadEntry
+    ) -> None:
         self._topic = topic
         self.mode = mode
         self._buffer = buffer
+        self._read = read
 
     def stored(
         self,
@@ -155,7 +232,7 @@ class TopicTrace:
         origin: int,
     ) -> None:
         """Messages have come to a queue, from `start` on, by the entry `opened`."""
-        for first, count in self._wanted(queue, [(start, index.tail - start)]):
+        for first, count in wanted_of(self.mode, queue, [(start, index.tail - start)]):
             self._add(
                 What.STORED,
                 time_ms,
@@ -165,6 +242,27 @@ class TopicTrace:
                 [(first, count)],
                 uids=b"".join(self._uids(index, first, first + count, opened)),
             )
+
+    def committed(
+        self,
+        group: RaftGroup,
+        queue: QueueId,
+        offset: int,
+        at: tuple[LogIndex, int],
+        time_ms: int,
+        origin: int,
+    ) -> None:
+        """A half message is a message of the queue from now on. Its uid stands in the entry that
+        brought it (index, slot), long ago perhaps: all is noted once that was read.
+        """
+
+        def has_read(entry: bytes | None) -> None:
+            slot = b"" if entry is None else entries.slot(entry, at[1])
+            uid = messages.uid_at(slot, 0) if slot else b""
+            self._add(What.STORED, time_ms, queue, "", origin, [(offset, 1)], uids=uid)
+
+        if wanted_of(self.mode, queue, [(offset, 1)]):
+            self._read(group, at[0], has_read)
 
     @staticmethod
     def _uids(index: RunIndex, start: int, end: int, opened: Opened) -> Iterable[bytes]:
@@ -184,13 +282,22 @@ class TopicTrace:
         until_ms: int = 0,
     ) -> None:
         """Something has become of messages for a group, by a command of `origin`."""
-        wanted = self._wanted(queue, ranges)
+        wanted = wanted_of(self.mode, queue, ranges)
         if wanted:
             self._add(what, time_ms, queue, group, origin, wanted, reason, until_ms)
 
-    def _wanted(self, queue: QueueId, ranges: Sequence[Range]) -> list[Range]:
-        ranges = [each for each in ranges if each[1] > 0]
-        return ranges if self.mode is TraceMode.ALL else sampled(queue, ranges)
+    def handed_out(
+        self, consumer: PushedTo, time_ms: int, queue: QueueId, group: str, offsets: Sequence[int]
+    ) -> None:
+        """Messages are about to be given to a consumer that holds them; to whom, if it belongs to a
+        connection of this process.
+        """
+        wanted = wanted_of(self.mode, queue, ranges_of(offsets))
+        if wanted:
+            self._add(What.HANDED_OUT, time_ms, queue, group, consumer.origin, wanted)
+            by = consumer.by
+            if by is not None:
+                self._add(What.TAKEN, time_ms, queue, group, 0, wanted, by=by)
 
     def _add(
         self,
@@ -203,9 +310,8 @@ class TopicTrace:
         reason: str = "",
         until_ms: int = 0,
         uids: bytes = b"",
+        by: ConnectedUser | None = None,
     ) -> None:
         number = queue & NUMBER_BITS
-        for at in range(0, len(ranges), RANGES_MAX):
-            some = ranges[at : at + RANGES_MAX]
-            event = (int(what), time_ms, number, group, origin, reason, until_ms, some, uids)
-            self._buffer.add(self._topic, event)
+        event = Event(int(what), time_ms, number, group, origin, reason, until_ms, ranges, uids, by)
+        self._buffer.add(self._topic, event)

@@ -6,6 +6,7 @@
   that is to change by itself; `topic_sizes`: for which topics it does;
   `sizing`: who has them resized then
 - `topic_traces`, `tracing`: which topics are traced; who has their leaders note it
+- `topic_records`: what the records of both have in common
 - `queue_placement`: in which groups the queues of a new topic are
 - `administration`: changes of what is durable, over the Raft groups they touch
 - `transient_definitions`: changes of what lives in the memory of one process

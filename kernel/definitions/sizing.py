@@ -24,19 +24,12 @@ from ..broker.group_state.state import GroupState
 from ..broker.group_state.topic_usage import usage_sums
 from ..common.errors import KernelError
 from ..common.ids import NUMBER_BITS, QueueId, RaftGroup, TopicId
-from ..common.placement import home_group
 from ..requests.peer_stores import TopicUse, Used
 from ..store.node import Store
 from .automatic_size import AGAIN_MS, GAP_MS, AutomaticSize, Decision, Use, What
 from .sizes import Size, queues_for
-from .topic_sizes import PREFIX, TopicSize, decode, key_of, name_of_key
-
-Name = tuple[str, str]
-"""Tenant and name of a topic."""
-
-VOID_MS = 60_000
-"""A size whose topic is gone is removed so long after that was seen first."""
-
+from .topic_records import KeptRecords, Name
+from .topic_sizes import PREFIX, TopicSize, decode
 
 SILENT_MS = 30_000
 """So long leaders may be away: an election takes a second or two, a store that is started anew ten.
@@ -122,15 +115,12 @@ class Sizing:
         """`used` asks the leader of a group, here or elsewhere; `now_ms`: of a clock that only goes
         on.
         """
-        self._store = store
-        self._topic = topic
         self._used = used
         self._administer = administer
         self._now_ms = now_ms
         self._background = background
-        self._records: dict[Name, tuple[int, TopicSize]] = {}
+        self._records = KeptRecords(PREFIX, decode, store, topic, administer, now_ms, background)
         self._sized: dict[Name, _Sized] = {}
-        self._void_ms: dict[Name, int] = {}
         self._is_looking = False
         self.calm_ms: int | None = None
         """See `AutomaticSize`."""
@@ -141,23 +131,16 @@ class Sizing:
 
     def record_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
         """A metadata record has changed (version, value) or (None) was removed."""
-        name = name_of_key(key) if key.startswith(PREFIX) else None
-        if name is None:
-            return
-        size = decode(record[1]) if record is not None else None
-        if record is None or size is None:
-            self._records.pop(name, None)
-        else:
-            self._records[name] = record[0], size
+        self._records.changed(key, record)
 
     # --- Seconds ----------------------------------------------------------------------------
 
     def look(self) -> None:
         """Ask about every topic that is looked after here, unless that is still going on."""
-        if self._records and not self._is_looking:
+        if self._records.known and not self._is_looking:
             self._is_looking = True
             self._background(self._look())
-        elif not self._records:
+        elif not self._records.known:
             self._sized.clear()
 
     async def _look(self) -> None:
@@ -190,15 +173,7 @@ class Sizing:
     def _looked_after(self) -> dict[Name, TopicInfo]:
         """Topics whose home is led here; what is remembered of others is forgotten."""
         found: dict[Name, TopicInfo] = {}
-        for name, (version, size) in self._records.items():
-            if self._store.serving(home_group(self._store.home_groups, *name)) is None:
-                self._void_ms.pop(name, None)
-                continue
-            topic = self._topic(name)
-            if topic is None or topic.id != size.topic:
-                self._remove(name, version)
-                continue
-            self._void_ms.pop(name, None)
+        for name, topic, size in self._records.look():
             found[name] = topic
             queues = len(topic.writable)
             known = self._sized.get(name)
@@ -212,20 +187,6 @@ class Sizing:
         for gone in self._sized.keys() - found.keys():
             del self._sized[gone]
         return found
-
-    def _remove(self, name: Name, version: int) -> None:
-        """The topic of a size is gone, or another has its name."""
-        now_ms = self._now_ms()
-        since_ms = self._void_ms.setdefault(name, now_ms)
-        if now_ms - since_ms >= VOID_MS:
-            self._void_ms[name] = now_ms
-            self._background(self._administer_quietly(PutRecord(key_of(*name), None, version)))
-
-    async def _administer_quietly(self, change: PutRecord) -> None:
-        try:
-            await self._administer(change)
-        except KernelError:
-            return  # it is tried again
 
     # --- One topic --------------------------------------------------------------------------
 

@@ -4,21 +4,22 @@
     MessagePack of TopicSize
 
 A record is of the one topic that had that name when it was written: the next one of the same name
-has no size, and the leader of its home removes the record (`definitions.sizing`). One that cannot
+has no size, and the leader of its home removes the record (`topic_records`). One that cannot
 be read, of a later version perhaps, is as good as none.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from math import ceil
-from urllib.parse import quote, unquote
 
 import msgspec
 
 from ..api.model import TopicInfo
 from ..common.errors import Code, KernelError
 from ..quotas.limits import LimitSet, SizeLimit
+from . import topic_records
 from .sizes import QUEUE, Size, queues_for
 
 PREFIX = "sizes/"
@@ -26,7 +27,8 @@ PREFIX = "sizes/"
 SIZES_MAX = 1_000
 """Topics with a size: each is asked about once a second."""
 
-_KEY_PARTS = 2
+key_of = partial(topic_records.key_of, PREFIX)
+name_of_key = partial(topic_records.name_of_key, PREFIX)
 
 
 class Above(StrEnum):
@@ -105,17 +107,6 @@ class TopicSize(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decoder = msgspec.msgpack.Decoder(TopicSize)
-
-
-def key_of(tenant: str, name: str) -> str:
-    """The metadata key of a topic's size."""
-    return f"{PREFIX}{quote(tenant, safe='')}/{quote(name, safe='')}"
-
-
-def name_of_key(key: str) -> tuple[str, str] | None:
-    """(tenant, name) of a key; None: it is none."""
-    parts = key.removeprefix(PREFIX).split("/")
-    return (unquote(parts[0]), unquote(parts[1])) if len(parts) == _KEY_PARTS else None
 
 
 def encode(size: TopicSize) -> bytes:

@@ -4,18 +4,21 @@
     MessagePack of TopicTraced
 
 A record is of the one topic that had that name when it was written: the next one of the same name
-is not traced, and the leader of its home removes the record (`tracing`). One that cannot be read,
-of a later version perhaps, is as good as none.
+is not traced, and the leader of its home removes the record (`topic_records`). One that cannot be
+read, of a later version perhaps, is as good as none.
 """
 
 from __future__ import annotations
 
-from urllib.parse import quote, unquote
+from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
 from ..api.model import TopicInfo
 from ..api.tracing import TraceMode
+from ..common.ids import TopicId
+from . import topic_records
 
 PREFIX = "traces/"
 
@@ -25,7 +28,9 @@ TRACES_MAX = 100
 TENANT_TRACES_MAX = 10
 """Of one tenant: others' are traced too."""
 
-_KEY_PARTS = 2
+key_of = partial(topic_records.key_of, PREFIX)
+prefix_of = partial(topic_records.prefix_of, PREFIX)
+name_of_key = partial(topic_records.name_of_key, PREFIX)
 
 
 class TopicTraced(msgspec.Struct, frozen=True, array_like=True):
@@ -37,22 +42,6 @@ class TopicTraced(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decoder = msgspec.msgpack.Decoder(TopicTraced)
-
-
-def key_of(tenant: str, name: str) -> str:
-    """The metadata key of a topic's trace."""
-    return f"{prefix_of(tenant)}{quote(name, safe='')}"
-
-
-def prefix_of(tenant: str) -> str:
-    """How the keys of a tenant's topics begin."""
-    return f"{PREFIX}{quote(tenant, safe='')}/"
-
-
-def name_of_key(key: str) -> tuple[str, str] | None:
-    """(tenant, name) of a key; None: it is none."""
-    parts = key.removeprefix(PREFIX).split("/")
-    return (unquote(parts[0]), unquote(parts[1])) if len(parts) == _KEY_PARTS else None
 
 
 def encode(traced: TopicTraced) -> bytes:
@@ -72,3 +61,8 @@ def mode_of(topic: TopicInfo, record: tuple[int, bytes] | None) -> TraceMode:
     """Which messages of a topic are traced, by the record of its name."""
     traced = decode(record[1]) if record is not None else None
     return traced.mode if traced is not None and traced.topic == topic.id else TraceMode.OFF
+
+
+def modes_of(records: Iterable[tuple[int, TopicTraced]]) -> dict[TopicId, TraceMode]:
+    """Which topics are traced, by (version, value) of their records."""
+    return {TopicId(each.topic): each.mode for _, each in records if each.mode is not TraceMode.OFF}

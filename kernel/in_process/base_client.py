@@ -22,12 +22,15 @@ from ..api.client import (
 )
 from ..api.model import MessageStanding, Reason, TopicInfo, TopicStatistics
 from ..api.statistics import summed
+from ..api.tracing import ConnectedUser
 from ..broker.applying.offsets import RECALLED, RECALLED_MAX, TOO_MANY
 from ..broker.log_commands import commands
+from ..broker.tracing import TraceBuffer
 from ..common.errors import Code, KernelError
 from ..common.fairness import WriteRounds
 from ..common.ids import UUID_VARIANT, UUID_VERSION_BITS, Offset, RaftGroup
 from ..common.ports import Clock, Random
+from ..requests.client_trace import ClientTrace
 from ..requests.leader import Done, Holder, Identity, Leader
 from ..requests.lease_changes import LeaseChanges
 from ..requests.proposer import Proposer
@@ -59,7 +62,8 @@ class BaseClient(Lookups, ABC):
         self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
         self.next_uid = UUID_VARIANT
         self._sequence = 0
-        self.publisher = Publisher(self, transient_log, clock, self._loop)
+        self.trace = ClientTrace(TraceBuffer(), clock.wall_ms)
+        self.publisher = Publisher(self, transient_log, clock, self._loop, self.trace)
         topology.resized = self._topic_resized
         self.proposer = Proposer(self.next_identity, self.send_to)
         self.leases = LeaseChanges(self.proposer)
@@ -69,6 +73,7 @@ class BaseClient(Lookups, ABC):
             CrossGroupTransaction(self.submit, self.settle),
             self.topic,
             self._has_settled,
+            self.trace,
         )
 
     @property
@@ -93,9 +98,14 @@ class BaseClient(Lookups, ABC):
 
     # --- Sessions ---------------------------------------------------------------------------
 
-    def open_session(self, name: str, origin: int = 0) -> Session:
+    @property
+    def is_tracing(self) -> bool:
+        """Whether any topic is traced."""
+        return bool(self.trace.modes)
+
+    def open_session(self, name: str, origin: int = 0, by: ConnectedUser | None = None) -> Session:
         """A new session."""
-        return self.sessions.open(name, origin)
+        return self.sessions.open(name, origin, by)
 
     @abstractmethod
     def _session_ended(self, session: LocalSession) -> None:
@@ -124,7 +134,7 @@ class BaseClient(Lookups, ABC):
 
     def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
         """An empty batch."""
-        return ProducerBatch(self, sink, session.origin)
+        return ProducerBatch(self, sink, session.origin, session.by)
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""
@@ -163,7 +173,10 @@ class BaseClient(Lookups, ABC):
         self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
     ) -> Sequence[KernelError | None]:
         """Change leases by token."""
-        return await self.leases.settle(topic, group, changes, origin)
+        results = await self.leases.settle(topic, group, changes, origin)
+        if self.trace.modes:
+            self.trace.changed(group, changes, results)
+        return results
 
     # --- Looking ----------------------------------------------------------------------------
 

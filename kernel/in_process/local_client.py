@@ -126,7 +126,7 @@ class LocalClient(BaseClient):
         self._consuming = Consuming(store.replica, store.dirty)
         self.half_keeper = HalfKeeper(store, self.publisher.durable_refusal)
         store.half_room = self.half_keeper
-        self.halves = HalfMessageClient(self.proposer, self.half_keeper.watches)
+        self.halves = HalfMessageClient(self.proposer, self.half_keeper.watches, self.trace)
         self.leader_tasks = LeaderTasks(
             store, clock.monotonic_ms, self.administer, self._in_background
         )
@@ -153,6 +153,7 @@ class LocalClient(BaseClient):
             self.administer,
             clock.monotonic_ms,
             self._in_background,
+            self.trace,
         )
         self.unused_groups = self.leader_tasks.unused_groups
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
@@ -335,11 +336,16 @@ class LocalClient(BaseClient):
     ) -> None:
         """Settle leases (hot)."""
         holder = cast("DispatchedConsumer", consumer)
+        if self.trace.modes:
+            self.trace.settled(holder, how, offsets, reason)
         self._consuming.settle(holder, how, offsets, reason, sink, tag)
 
     def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
         """Ack what many consumers hold (hot)."""
-        self._consuming.acknowledge(cast("Mapping[DispatchedConsumer, list[int]]", acks))
+        held = cast("Mapping[DispatchedConsumer, list[int]]", acks)
+        if self.trace.modes:
+            self.trace.acknowledged(held.items())
+        self._consuming.acknowledge(held)
 
     def used(self, topic: TopicId, group: str) -> None:
         """Somebody pulls, or tries to."""
@@ -348,7 +354,10 @@ class LocalClient(BaseClient):
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
         self.used(spec.topic.id, spec.group)
-        return await self._receiver.receive(spec)
+        received = await self._receiver.receive(spec)
+        if self.trace.modes:
+            self.trace.received(spec, received)
+        return received
 
     # --- Looking ----------------------------------------------------------------------------
 

@@ -41,9 +41,14 @@ from ..common.ids import (
 )
 from ..common.placement import home_groups
 from ..common.ports import Clock, Random
+from ..definitions.topic_records import TopicRecords
+from ..definitions.topic_traces import PREFIX as TRACES
+from ..definitions.topic_traces import decode as decode_traced
+from ..definitions.topic_traces import modes_of
 from ..in_process.base_client import BaseClient
 from ..in_process.consuming import Consuming
 from ..in_process.receiving import Receiver
+from ..requests.client_trace import TakingConsumer
 from ..requests.leader import Done, Holder, Leader
 from ..requests.request_pipeline import Attempt, RequestPipeline
 from ..requests.session import LocalSession
@@ -98,15 +103,17 @@ class ClusterClient(BaseClient):
         self.pulls = FarPulls(leaders, clock)
         self._receiver = Receiver(self._dispatcher, self._loop)
         self._consuming = Consuming(lambda _group: self.transient.replica, self.transient.dirty)
-        self.streams = Streams(self._loop.call_soon)
+        self.streams = Streams(self._loop.call_soon, self.trace)
         leaders.add(self.streams)
-        self.halves = HalfMessageClient(self.proposer, FarHalves(leaders))
+        self.halves = HalfMessageClient(self.proposer, FarHalves(leaders), self.trace)
         self.tree = ClusterTree(self, leaders, self.proposer)
         leaders.add(self.tree)
         self.definitions = Definitions(leaders, (METADATA_GROUP, *self.groups))
         self.definitions.hear(InTopology(self.topology))
         self._records = _Records()
         self.definitions.hear(self._records)
+        self._traced = TopicRecords(TRACES, decode_traced)
+        self.watch_records(self._trace_changed)
         leaders.add(self.definitions)
         self.tasks = Tasks(self.streams.parts, leaders.produced)
         self.definitions.hear(self.tasks)
@@ -198,6 +205,11 @@ class ClusterClient(BaseClient):
         """Have every change of a metadata record told to `action`."""
         self._records.watchers.append(action)
 
+    def _trace_changed(self, key: str, record: tuple[int, bytes] | None) -> None:
+        """Learn which topics are traced."""
+        if self._traced.changed(key, record):
+            self.trace.modes = modes_of(self._traced.known.values())
+
     # --- Publishing -------------------------------------------------------------------------
 
     def _dispatcher(self, topic: TopicInfo, group: str, number: int) -> Dispatcher:
@@ -250,6 +262,8 @@ class ClusterClient(BaseClient):
         tag: object = None,
     ) -> None:
         """Settle leases (hot)."""
+        if self.trace.modes:
+            self.trace.settled(cast("TakingConsumer", consumer), how, offsets, reason)
         if isinstance(consumer, StreamPart):
             self.streams.settle(consumer, how, offsets, reason, sink, tag)
         else:
@@ -258,6 +272,8 @@ class ClusterClient(BaseClient):
 
     def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
         """Ack what many consumers hold (hot)."""
+        if self.trace.modes:
+            self.trace.acknowledged(cast("Mapping[TakingConsumer, list[int]]", acks).items())
         far = {each: acks[each] for each in acks if isinstance(each, StreamPart)}
         self.streams.acknowledge(far)
         if len(far) != len(acks):
@@ -279,9 +295,11 @@ class ClusterClient(BaseClient):
                 raise KernelError(Code.NOT_ALLOWED, message)
         else:
             self.tasks.pulled(spec)
-        if spec.session is not None:
-            return await self.streams.pulls.receive(spec)
-        return await self.pulls.receive(spec)
+        pulls = self.streams.pulls if spec.session is not None else self.pulls
+        received = await pulls.receive(spec)
+        if self.trace.modes:
+            self.trace.received(spec, received)
+        return received
 
 
 class _Records(Hears):

@@ -9,6 +9,7 @@
 - `cut_over`: batches around queues that are sealed
 - `pull`: one receive: consumers that wait for the first delivery
 - `lease_changes`: acks, releases and extensions of timed leases, by token
+- `client_trace`: who had a part in messages of traced topics, as the connections' process knows
 - `session`, `sessions`: owners of leases and transient topics; all that are open in a process
 - `half_watches`: which producers are asked what became of a half message
 - `peer_stores`: the port to the other stores of a cluster

@@ -23,6 +23,7 @@ from ..api.message import (
 )
 from ..api.model import QueueRef, TopicInfo
 from ..api.refusals import FULL, TOO_MANY_RETAINED, too_large_for
+from ..api.tracing import ConnectedUser
 from ..broker.index.features import COPY, LARGE, Feature, features_of
 from ..broker.log_commands.resize_commands import SEALED
 from ..broker.machine import Placed
@@ -73,13 +74,13 @@ class ProducerBatch:
         "_host",
         "_last",
         "_parts",
-        "_results",
         "_run",
         "_sent_parts",
         "_size_bytes",
         "_sizes",
         "_stretch",
         "_to",
+        "by",
         "failures",
         "identity",
         "live",
@@ -87,14 +88,18 @@ class ProducerBatch:
         "refused",
         "refuses_when_full",
         "remaining",
+        "results",
         "sink",
+        "speakers",
         "submitted_ms",
         "tag",
         "unheard",
         "unlisted",
     )
 
-    def __init__(self, host: BatchHost, sink: PublishSink, origin: int) -> None:
+    def __init__(
+        self, host: BatchHost, sink: PublishSink, origin: int, by: ConnectedUser | None = None
+    ) -> None:
         self._host = host
         self._parts: dict[RaftGroup, BatchPart] = {}
         self._last: BatchPart | None = None
@@ -116,7 +121,13 @@ class ProducerBatch:
         self.tag: object = None
         self.refuses_when_full = True
         self.failures: dict[int, KernelError] | None = None
-        self._results: list[tuple[BatchPart, list[Placed]]] = []
+        self.results: list[tuple[BatchPart, list[Placed]]] = []
+        """Where each part that is stored has been put, run by run."""
+        self.by = by
+        self.speakers: list[tuple[int, ConnectedUser | None]] | None = None
+        """(position, who has added it and those behind it), rising; before the first: `by`. None:
+        it is all of its session.
+        """
         self.remaining = 0
         self.refused = _NOTHING_REFUSED
         """Runs to queues that take nothing new (`cut_over`): nowhere yet."""
@@ -185,6 +196,14 @@ class ProducerBatch:
     def once(self, number: int, sequence: int) -> None:
         """Store it once only (see `client.PublishBatch.once`)."""
         self.identity = (SUBSCRIBER_CLIENT | number, 1, sequence)
+
+    def comes_from(self, by: ConnectedUser | None) -> None:
+        """Who publishes from here on (see `client.PublishBatch.comes_from`)."""
+        speakers = self.speakers
+        if speakers is None:
+            speakers = self.speakers = []
+        if not speakers or speakers[-1][1] is not by:
+            speakers.append((self.count, by))
 
     @property
     def is_first_identity(self) -> bool:
@@ -381,7 +400,7 @@ class ProducerBatch:
 
     def place(self, position: int) -> tuple[QueueId, Offset] | None:
         """Queue and offset of a message (see `client.PublishBatch.place`)."""
-        for part, placed in self._results:
+        for part, placed in self.results:
             positions = part.positions
             if part.group >= MEMORY_FIRST:
                 continue
@@ -406,7 +425,7 @@ class ProducerBatch:
     def duplicates(self) -> dict[int, bytes] | None:
         """Position to the original's uid (see `client.PublishBatch.duplicates`)."""
         found: dict[int, bytes] = {}
-        for part, placed in self._results:
+        for part, placed in self.results:
             for run, where in zip(part.runs, placed, strict=True):
                 if isinstance(where, list):
                     for behind, (_offset, original) in enumerate(where):
@@ -428,7 +447,7 @@ class ProducerBatch:
     def part_stored(self, part: BatchPart, placed: object) -> None:
         """One group has stored its part: where."""
         where = cast("list[Placed]", placed)
-        self._results.append((part, where))
+        self.results.append((part, where))
         if list not in map(type, where) and SEALED not in where:
             return
         for run, each in zip(part.runs, where, strict=True):

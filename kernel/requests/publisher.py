@@ -29,6 +29,7 @@ from ..common.limits import (
 )
 from ..common.ports import Clock
 from ..routing.destinations import Found
+from .client_trace import ClientTrace
 from .cut_over import CutOvers
 from .leader import Done, Identity, Leader
 from .publish import ProducerBatch
@@ -82,8 +83,10 @@ class Publisher:
         transient_log: MemoryLog,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        trace: ClientTrace,
     ) -> None:
         self._host = host
+        self._trace = trace
         self._transient_log = transient_log
         self._clock = clock
         self._loop = loop
@@ -167,6 +170,8 @@ class Publisher:
         if (self._cut_overs.is_busy or batch.refused) and self._cut_overs.goes_on(batch):
             return
         self._pending_bytes -= batch.size_bytes
+        if self._trace.modes:
+            self._trace.published(batch)
         if batch.live:
             batch.hand_over()
         if batch.submitted_ms >= 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..api.tracing import ConnectedUser
 from ..broker.delivery.consumers import DispatchedConsumer
 from ..common.ids import SessionId
 
@@ -24,6 +25,7 @@ class LocalSession:
 
     __slots__ = (
         "_client",
+        "by",
         "closed",
         "consumers",
         "epoch",
@@ -34,12 +36,20 @@ class LocalSession:
         "pulls",
     )
 
-    def __init__(self, client: SessionHost, ident: SessionId, name: str, origin: int) -> None:
+    def __init__(
+        self,
+        client: SessionHost,
+        ident: SessionId,
+        name: str,
+        origin: int,
+        by: ConnectedUser | None = None,
+    ) -> None:
         self._client = client
         self.id = ident
         self.epoch = 1
         self.name = name
         self.origin = origin
+        self.by = by
         self.consumers: dict[DispatchedConsumer, None] = {}
         self.pulls: dict[tuple[int, str], DispatchedConsumer] = {}
         self.closed = False

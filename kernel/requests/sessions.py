@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..api.tracing import ConnectedUser
 from ..common.ids import SessionId
 from .session import LocalSession
 
@@ -22,11 +23,11 @@ class Sessions:
         self._ended = ended
         self.open_now: dict[SessionId, LocalSession] = {}
 
-    def open(self, name: str, origin: int) -> LocalSession:
+    def open(self, name: str, origin: int, by: ConnectedUser | None = None) -> LocalSession:
         """Open a session."""
         ident = SessionId(self._base | self._next)
         self._next += 1
-        session = self.open_now[ident] = LocalSession(self, ident, name, origin)
+        session = self.open_now[ident] = LocalSession(self, ident, name, origin, by)
         return session
 
     def end_session(self, session: LocalSession) -> None:

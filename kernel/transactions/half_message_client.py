@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ..api.message import HEADER
 from ..api.model import QueueRef, TopicInfo
+from ..api.tracing import ConnectedUser
 from ..api.transactions import HalfSink, HalfWatch, decode_token, encode_token
 from ..broker.applying.half_messages import OTHERWISE, UNKNOWN
 from ..broker.index.features import Feature, features_of
@@ -20,6 +21,7 @@ from ..broker.log_commands.resize_commands import SEALED
 from ..common.errors import Code, KernelError
 from ..common.ids import TRANSIENT_GROUP, Offset, QueueId
 from ..common.limits import GROUP_NAME_BYTES_MAX
+from ..requests.client_trace import ClientTrace
 from ..requests.half_watches import Key
 from ..requests.proposer import Proposer
 
@@ -56,8 +58,9 @@ class _Watch:
 class HalfMessageClient:
     """Stores half messages and decides on them (`transactions.HalfMessages`)."""
 
-    def __init__(self, proposer: Proposer, watching: Watching) -> None:
+    def __init__(self, proposer: Proposer, watching: Watching, trace: ClientTrace) -> None:
         self._proposer = proposer
+        self._trace = trace
         self._watching = watching
         self._round_robin = 0
 
@@ -79,7 +82,7 @@ class HalfMessageClient:
         return encode_token(ref.id, number)
 
     async def end(
-        self, topic: TopicInfo, token: bytes, *, commit: bool
+        self, topic: TopicInfo, token: bytes, *, commit: bool, by: ConnectedUser | None = None
     ) -> tuple[QueueId, Offset] | None:
         """Commit or roll back."""
         ident, number = decode_token(token)
@@ -98,7 +101,11 @@ class HalfMessageClient:
         if outcome == OTHERWISE:
             done = "rolled back" if commit else "committed"
             raise KernelError(Code.LEASE_LOST, f"the half message has been {done}")
-        return (ref.id, Offset(outcome)) if commit else None
+        if not commit:
+            return None
+        if self._trace.modes:
+            self._trace.committed(ref.id, outcome, by)
+        return ref.id, Offset(outcome)
 
     def _pick(self, topic: TopicInfo, header: bytes) -> QueueRef:
         """Queue of a message: by ordering key, else in turn."""

@@ -29,6 +29,7 @@ from ..api.model import QueueRef, TopicInfo
 from ..api.origins import INTERNAL
 from ..common.errors import Code, KernelError
 from ..common.ids import MEMORY_FIRST, TRANSIENT_GROUP, Offset, QueueId, RaftGroup
+from ..requests.client_trace import ClientTrace, TakingConsumer
 from ..requests.leader import Done, Holder, Leader, LeaseChanging, Settling, Together
 from ..requests.proposer import Proposer
 from ..requests.publish import ProducerBatch
@@ -84,6 +85,7 @@ class Transactor:
         steps: CrossGroupTransaction,
         topic: Callable[[str, str], TopicInfo | None],
         settled: Callable[[Holder], None],
+        trace: ClientTrace,
     ) -> None:
         """`refusal`: why a part of a batch cannot be taken now. `topic`: what there is. `settled`:
         a consumer of this process holds less.
@@ -93,6 +95,7 @@ class Transactor:
         self._cross_group = steps
         self._topic = topic
         self._settled = settled
+        self._trace = trace
 
     async def transact(self, transaction: Transaction) -> None:
         """Carry out a transaction (see `client.Client.transact`)."""
@@ -116,6 +119,8 @@ class Transactor:
                 Code.NOT_SAME_GROUP, "a transaction's queues must live in one Raft group"
             )
         await self._carry_out(plan, batch)
+        for each in transaction.changes if self._trace.modes else ():
+            self._trace.changed(each.group, each.changes, [None] * len(each.changes))
 
     def _is_there(self, settle: Settle) -> bool:
         """Whether the topic is that what is held was taken of."""
@@ -205,8 +210,13 @@ class Transactor:
             holder = each.consumer
             holder.held.difference_update(each.offsets)
             self._settled(holder)
+            if self._trace.modes:
+                taken = cast("TakingConsumer", holder)
+                self._trace.settled(taken, each.how, each.offsets, each.reason)
         if batch is not None and plan.part is not None:
             batch.part_told(plan.part, results)
+            if self._trace.modes:
+                self._trace.published(batch)
         if batch is not None and batch.live:
             batch.hand_over()
 

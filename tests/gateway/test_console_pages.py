@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pika
 import pytest
 
 from tests.gateway import browser
@@ -165,6 +166,37 @@ def test_topics_are_made_searched_filled_looked_at_and_deleted(
         page.get_by_role("button", name="Ready").click()
         page.locator("th[aria-sort=descending]").wait_for()
         assert page.locator("tbody th").first.text_content() == "orders"
+
+
+def test_a_messages_history_names_who_had_a_part_in_it(chromium: Any, node: Process) -> None:
+    make(node, "/topics", name="followed", type="work")
+    with node.amqp() as connection, window(chromium, node) as page:
+        sign_in(page, node)
+        go(page, node, "topics/followed", "Groups")
+        page.get_by_role("button", name="Trace").click()
+        page.get_by_label("mode", exact=True).select_option("all")
+        page.get_by_role("dialog").get_by_role("button", name="Set").click()
+        page.get_by_text("all messages", exact=True).wait_for()
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", "followed", b"one", pika.BasicProperties(delivery_mode=2))
+        channel.basic_get("followed")
+        (shown,) = node.api("GET", "/topics/followed/messages").json["messages"]
+        asked = f"/topics/followed/history/{shown['uid']}"
+        until(lambda: len(node.api("GET", asked).json["events"]) == 4, "it is noted")
+        page.get_by_role("button", name="Peek").click()
+        page.locator("details.message summary").click()
+        page.get_by_role("button", name="History").click()
+        table = page.get_by_role("region", name="History of the message")
+        table.get_by_role("rowheader").nth(3).wait_for()
+        address = "{}:{}".format(*connection._impl._transport._sock.getsockname())
+        for what in ("stored", "published", "handed out", "taken"):
+            table.get_by_text(what, exact=True).wait_for()
+        assert table.get_by_text(f"guest of default over amqp from {address}").count() == 2
+        checked(page, "history, wide")
+        page.set_viewport_size({"width": 400, "height": 800})
+        checked(page, "history, narrow")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 def dialog_of(page: Any, button: str) -> Any:

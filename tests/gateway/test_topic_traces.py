@@ -8,9 +8,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pika
 
 from gateway.reporting.trace_stream import TraceWriter, events_in, stream_of
+from kernel.api.tracing import ConnectedUser
 from kernel.broker.tracing import SAMPLE_ONE_IN, Event, TraceBuffer, What
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import TopicId
@@ -46,8 +48,13 @@ def history(node: Process, topic: str, uid: str, query: str = "") -> Any:
     return answer.json
 
 
+def noted(page: Any) -> list[Any]:
+    """What leaders have noted."""
+    return [each for each in page["events"] if each["by"] is None]
+
+
 def words(page: Any) -> list[str]:
-    return [each["what"] for each in page["events"]]
+    return [each["what"] for each in noted(page)]
 
 
 def until(node: Process, topic: str, uid: str, done: Callable[[list[str]], bool]) -> Any:
@@ -82,8 +89,8 @@ def test_a_message_over_amqp_is_followed_from_store_to_ack_though_it_is_gone(nod
         page = until(node, "tt-amqp", shown["uid"], lambda found: "acked" in found)
     expected = ["stored", "handed_out", "released", "handed_out", "acked"]
     assert words(page) == expected
-    assert {each["protocol"] for each in page["events"][:2]} == {"amqp"}
-    assert [each["group"] for each in page["events"]] == [None, *["default"] * 4]
+    assert {each["protocol"] for each in noted(page)[:2]} == {"amqp"}
+    assert [each["group"] for each in noted(page)] == [None, *["default"] * 4]
     assert page["place"] == [shown["queue"], shown["offset"]]
     assert page["next"] is None
     assert words(history(node, "tt-amqp", before)) == []
@@ -99,7 +106,7 @@ def test_a_message_over_amqp_is_followed_from_store_to_ack_though_it_is_gone(nod
         env=environment(),
     )
     assert ran.returncode == 0, ran.stderr
-    assert [each["what"] for each in json.loads(ran.stdout)["history"]] == expected
+    assert words({"events": json.loads(ran.stdout)["history"]}) == expected
 
 
 def test_consumers_that_are_pushed_to_are_noted(node: Process) -> None:
@@ -121,7 +128,7 @@ def test_consumers_that_are_pushed_to_are_noted(node: Process) -> None:
         page = until(node, "tt-push", uid, lambda found: "given_up" in found)
     assert words(page) == ["stored", "handed_out", "given_up"]
     assert page["events"][0]["protocol"] == "weir"
-    assert page["events"][2]["reason"] == "rejected"
+    assert noted(page)[2]["reason"] == "rejected"
 
 
 def test_a_message_over_sqs_is_followed_through_its_leases(node: Process) -> None:
@@ -136,8 +143,9 @@ def test_a_message_over_sqs_is_followed_through_its_leases(node: Process) -> Non
     client.delete_message(QueueUrl=url, ReceiptHandle=handle)
     page = until(node, "tt-sqs", shown["uid"], lambda found: "acked" in found)
     assert words(page) == ["stored", "leased", "extended", "acked"]
-    assert page["events"][1]["until_ms"] > page["events"][1]["time_ms"]
-    assert page["events"][1]["protocol"] == "sqs"
+    leased = noted(page)[1]
+    assert leased["until_ms"] > leased["time_ms"]
+    assert leased["protocol"] == "sqs"
 
 
 def test_one_in_a_hundred_is_followed_and_only_while_it_is_asked_for(node: Process) -> None:
@@ -262,7 +270,8 @@ def test_a_killed_process_goes_on_tracing_and_so_many_topics_may_be_traced(tmp_p
 async def test_what_cannot_be_written_is_counted_and_the_next_is(world: World) -> None:
     buffer = TraceBuffer()
     writer = TraceWriter(world.client, world.clock, buffer, "here")
-    event: Event = (int(What.ACKED), 1, 0, "default", 1, "", 0, [(0, 5)], b"")
+    who = ConnectedUser("t", "bob", "amqp", "127.0.0.1:7", "amqp-1")
+    event = Event(int(What.ACKED), 1, 0, "default", 1, "", 0, [(0, 5)], b"", who)
 
     async def refuses(_body: bytes) -> KernelError | None:
         raise KernelError(Code.NO_SPACE, "no room")
@@ -281,6 +290,13 @@ async def test_what_cannot_be_written_is_counted_and_the_next_is(world: World) -
     for other in (damaged, body[:12], b"", body[:4]):
         assert events_in(other, 7)[1] in ([], [event])
     assert events_in(body, 8) == ("", [])
+
+
+def test_what_was_written_before_connections_were_named_is_read() -> None:
+    event = [int(What.ACKED), 1, 0, "default", 1, "", 0, [[0, 5]], b""]
+    body = (7).to_bytes(8, "little") + msgspec.msgpack.encode([1, "here", [event]])
+    process, (read,) = events_in(body, 7)
+    assert (process, read.ranges, read.by) == ("here", [(0, 5)], None)
 
 
 def test_what_comes_to_the_queues_of_a_resize_is_noted_where_it_lies(node: Process) -> None:

@@ -14,10 +14,12 @@ from kernel.api.client import PublishBatch
 from kernel.api.message import key_hash
 from kernel.api.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
 from kernel.broker.log_commands.resize_commands import SEALED
+from kernel.broker.tracing import TraceBuffer
 from kernel.common import ring as rings
 from kernel.common.errors import Code
 from kernel.common.ids import RaftGroup, TopicId, queue_id, topic_of
 from kernel.common.limits import PUBLISH_DEADLINE_MS
+from kernel.requests.client_trace import ClientTrace
 from kernel.requests.cut_over import LATELY_MS, CutOvers
 from kernel.requests.leader import Done, Identity
 from kernel.requests.publish import AGAIN_CLIENT, SUBSCRIBER_CLIENT, ProducerBatch
@@ -71,7 +73,7 @@ class Process:
         self.under_way: dict[RaftGroup, deque[tuple[Attempt, Done]]] = defaultdict(deque)
         self.answers: dict[RaftGroup, deque[Callable[[], None]]] = defaultdict(deque)
         self.heard: list[PublishBatch] = []
-        self.publisher = Publisher(self, None, self, None)  # type: ignore[arg-type]
+        self.publisher = Publisher(self, None, self, None, ClientTrace(TraceBuffer(), int))  # type: ignore[arg-type]
         self.topology = Topology(GROUPS)
         self.topology.resized = self.publisher.topic_changed
 

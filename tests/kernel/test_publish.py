@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from kernel.api.client import PublishBatch
 from kernel.api.message import UNIT_BYTES, key_hash
 from kernel.api.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
+from kernel.api.tracing import ConnectedUser
 from kernel.broker.index.features import LARGE, Feature, features_of
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import TRANSIENT_GROUP, RaftGroup, TopicId, queue_id
@@ -380,3 +381,15 @@ def test_a_batch_that_is_stored_once_has_no_deduplication_ids() -> None:
     assert batch.failures is not None
     assert batch.failures.keys() == {1}
     assert batch.failures[1].code is Code.INVALID_ARGUMENT
+
+
+def test_a_batch_that_several_share_remembers_who_has_added_what() -> None:
+    batch = ProducerBatch(Host(), Heard(), ORIGIN)
+    assert batch.speakers is None
+    queue = topic(1)
+    ann, bob = (ConnectedUser("t", name, "p", "", "") for name in ("ann", "bob"))
+    for by, messages in ((ann, 2), (ann, 1), (bob, 1), (None, 1)):
+        batch.comes_from(by)
+        for _ in range(messages):
+            add(batch, Found((queue,)), Draft(b"x"))
+    assert batch.speakers == [(0, ann), (3, bob), (4, None)]

@@ -12,7 +12,8 @@ from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicI
 from kernel.common.errors import Code, KernelError
 from kernel.definitions import automatic_size
 from kernel.definitions.automatic_size import AutomaticSize, Decision, Use, What
-from kernel.definitions.sizing import SILENT_MS, VOID_MS
+from kernel.definitions.sizing import SILENT_MS
+from kernel.definitions.topic_records import VOID_MS
 from kernel.definitions.topic_sizes import (
     Above,
     TopicSize,

@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from kernel.api.tracing import TraceMode
+from kernel.broker.tracing import TraceBuffer
+from kernel.definitions.topic_records import VOID_MS
 from kernel.definitions.topic_traces import TopicTraced, decode, encode, key_of, name_of_key
-from kernel.definitions.tracing import VOID_MS, Tracing
+from kernel.definitions.tracing import Tracing
+from kernel.requests.client_trace import ClientTrace
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -38,9 +41,11 @@ def test_the_record_of_a_topic_that_is_gone_is_removed_in_a_while() -> None:
     store = SimpleNamespace(
         replicas=list, home_groups=[1], serving=lambda _group: object(), transient=None
     )
-    tracing = Tracing(cast("Any", store), topics.get, administer, lambda: now[0], run)
+    client = ClientTrace(TraceBuffer(), int)
+    tracing = Tracing(cast("Any", store), topics.get, administer, lambda: now[0], run, client)
     key = key_of("t", "q")
     tracing.record_changed(key, (3, encode(TopicTraced(7, TraceMode.ALL))))
+    assert client.modes == {7: TraceMode.ALL}
     for now[0] in (1, 2 * VOID_MS):
         tracing.look()
     assert not made

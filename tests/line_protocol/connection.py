@@ -12,6 +12,7 @@ from auth.policies.policy_rules import Action, ResourceKind, permission
 from kernel.api.client import ConsumerSpec, Settlement
 from kernel.api.message import Flag, Message, encode, split
 from kernel.api.model import DEFAULT_GROUP
+from kernel.api.tracing import ConnectedUser
 from kernel.common.errors import Code, KernelError, NotLoaded
 from metering.counters import measure_slots
 from tests.line_protocol.origin import ORIGIN_BYTE
@@ -103,7 +104,9 @@ class LineConnection:
             return
         if self.session is None:
             self.rights = rights
-            self.session = self._client.open_session(f"line {self._host.peer}", ORIGIN_BYTE)
+            principal, peer = rights.principal, self._host.peer
+            by = ConnectedUser(principal.tenant, principal.name, "line", peer, "")
+            self.session = self._client.open_session(f"line {peer}", ORIGIN_BYTE, by)
         self._host.send("OK")
 
     @property

@@ -54,6 +54,7 @@ from kernel.api.client import (
 )
 from kernel.api.model import MessageStanding, Reason, RouterInfo, TopicInfo, TopicStatistics
 from kernel.api.origins import Origins
+from kernel.api.tracing import ConnectedUser
 from kernel.common.errors import KernelError, NotLoaded
 from kernel.common.fairness import WriteRounds
 from kernel.common.ids import Offset
@@ -214,8 +215,12 @@ class HostileClient:
 
     # --- Sessions and messages --------------------------------------------------------------
 
-    def open_session(self, name: str, origin: int = 0) -> Session:
-        return HostileSession(self.local.open_session(name, origin))
+    @property
+    def is_tracing(self) -> bool:
+        return self.local.is_tracing
+
+    def open_session(self, name: str, origin: int = 0, by: ConnectedUser | None = None) -> Session:
+        return HostileSession(self.local.open_session(name, origin, by))
 
     def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
         assert isinstance(session, HostileSession)

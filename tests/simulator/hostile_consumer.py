@@ -90,6 +90,7 @@ class HostileSession:
         self.id = inner.id
         self.epoch = inner.epoch
         self.origin = inner.origin
+        self.by = inner.by
         self.consumers: dict[Streamed, None] = {}
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel.api.model import TopicInfo
+from kernel.api.tracing import ConnectedUser
 from kernel.api.transactions import HalfCheck, HalfMessages, HalfSink, HalfWatch
 from kernel.common.errors import KernelError
 from kernel.common.ids import Offset, QueueId
@@ -68,12 +69,12 @@ class HostileHalves:
         return bytes(bytearray(token))
 
     async def end(
-        self, topic: TopicInfo, token: bytes, *, commit: bool
+        self, topic: TopicInfo, token: bytes, *, commit: bool, by: ConnectedUser | None = None
     ) -> tuple[QueueId, Offset] | None:
         await self._late.pause()
         try:
             place = await self._local.end(
-                through_bytes(topic), bytes(bytearray(token)), commit=commit
+                through_bytes(topic), bytes(bytearray(token)), commit=commit, by=by
             )
         except KernelError as error:
             raise error_through_bytes(error) from None

@@ -133,6 +133,7 @@ class Management:
             names=names,
             query=query,
             body=b"",
+            address=":".join(map(str, scope.get("client") or ())),
             reason=dict(scope["headers"]).get(REASON_HEADER, b"").decode("utf-8", "replace"),
         )
         if handler is apply_definitions:

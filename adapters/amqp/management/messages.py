@@ -85,6 +85,7 @@ async def publish(asked: Asked) -> Answer:
     native = prefix + block
     sent = _Sent()
     batch = asked.broker.client.batch(caller.session, sent)
+    batch.comes_from(asked.by)
     wall_ms = asked.broker.clock.wall_ms()
     lengths = len(payload), len(native), len(stamp.ext)
     header = HEADER.pack(stamp.start, *lengths, *batch.uid(), wall_ms, stamp.end)
@@ -238,7 +239,7 @@ async def _got(
 ) -> list[dict[str, Any]]:
     """Messages, settled together: what is given back at once would come again."""
     client = asked.broker.client
-    spec = ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=LEASE_MS, origin=ORIGIN_BYTE)
+    spec = ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=LEASE_MS, origin=ORIGIN_BYTE, by=asked.by)
     tells_attempt = is_quorum(topic)
     rows: list[dict[str, Any]] = []
     tokens: list[bytes] = []
@@ -263,7 +264,7 @@ async def _got(
 
 
 async def _settle(asked: Asked, topic: TopicInfo, tokens: list[bytes], verb: LeaseVerb) -> None:
-    changes = [LeaseChange(each, verb) for each in tokens]
+    changes = [LeaseChange(each, verb, by=asked.by) for each in tokens]
     if changes:
         failures = await asked.broker.client.settle_leases(topic, DEFAULT_GROUP, changes)
         failure = next((each for each in failures if isinstance(each, KernelError)), None)

@@ -16,6 +16,7 @@ import msgspec
 from adapters.amqp.errors import ACCESS_REFUSED, NOT_FOUND, AmqpError
 from auth.policies.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT
+from kernel.api.tracing import ConnectedUser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -144,6 +145,14 @@ class Asked:
     body: bytes
     reason: str = ""
     """What the header X-Reason says."""
+    address: str = ""
+    """Whence it comes: address and port."""
+
+    @property
+    def by(self) -> ConnectedUser:
+        """Who asks, for traces of messages."""
+        own = self.own.principal
+        return ConnectedUser(own.tenant, own.name, "amqp", self.address, "")
 
     @property
     def is_administrator(self) -> bool:

@@ -44,13 +44,15 @@ ClientKey = tuple[str, str]
 class KnownClient:
     """What is known of one client."""
 
-    __slots__ = ("key", "renewals", "seen_ms", "streams")
+    __slots__ = ("connection", "key", "renewals", "seen_ms", "streams")
 
     def __init__(self, key: ClientKey, now_ms: int) -> None:
         self.key = key
         self.seen_ms = now_ms
         self.streams = 0
         """Telemetry streams that are open."""
+        self.connection = ""
+        """What the last of them is called."""
         self.renewals: dict[bytes, Renewal] = {}
         """By lease token."""
 
@@ -153,8 +155,14 @@ class Clients:
         del self._turned_away[key]
         return False
 
-    def stream_opened(self, client: KnownClient) -> None:
-        """A telemetry stream of a client was opened."""
+    def connection_of(self, key: ClientKey) -> str:
+        """What the telemetry stream is called that a client has opened last; "": it has none."""
+        client = self._clients.get(key)
+        return client.connection if client is not None and client.streams else ""
+
+    def stream_opened(self, client: KnownClient, connection: str) -> None:
+        """A telemetry stream of a client was opened; `connection`: what it is called."""
+        client.connection = connection
         self._turned_away.pop(client.key, None)
         self.stream_count += not client.streams
         client.streams += 1

@@ -162,6 +162,7 @@ class Receives:
             filter=wanted,
             origin=ORIGIN_BYTE,
             consumer_key=key,
+            by=environment.by(caller, call),
         )
         now_ms = environment.clock.monotonic_ms()
         client = environment.clients.heard_of(key, now_ms)
@@ -210,7 +211,10 @@ class Receives:
         """What is still leased of an earlier receive, leased anew for as long."""
         client = self._environment.client
         assert spec.lease_ms is not None
-        changes = [LeaseChange(token, LeaseVerb.EXTEND, spec.lease_ms) for token in earlier.tokens]
+        changes = [
+            LeaseChange(token, LeaseVerb.EXTEND, spec.lease_ms, by=spec.by)
+            for token in earlier.tokens
+        ]
         errors = await client.settle_leases(spec.topic, spec.group, changes, ORIGIN_BYTE)
         held: list[int] = []
         slots: list[bytes] = []

@@ -45,7 +45,7 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
         return await _send_any(environment, caller, data, call)
     if call.account is not None:
         await charge_publish(environment, call, name, plain.sizes)
-    batch = publisher.batch()
+    batch = publisher.batch(environment.by(caller, call))
     first = batch.count
     to = topic.in_turn(environment.client, publisher.number)
     plain.add(batch, to, environment.clock.wall_ms())
@@ -69,7 +69,7 @@ async def _send_any(environment: Environment, caller: Caller, data: bytes, call:
         messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
     )
     publisher = environment.publisher
-    batch = publisher.batch()
+    batch = publisher.batch(environment.by(caller, call))
     draft, uid = drafts.of, batch.uid
     ready = [draft(message, uid()) for message in messages]
     if topic.has_transactions:

@@ -43,7 +43,7 @@ async def ack_message(environment: Environment, data: bytes, call: Call) -> byte
         text = f"a request holds 1 to {ACK_ENTRIES_MAX} entries"
         raise RocketmqError(Code.BAD_REQUEST, text)
     at = _existing(await consuming(environment, caller, request.topic, request.group))
-    decode = at.handles.decode
+    decode, by = at.handles.decode, environment.by(caller, call)
     errors: list[RocketmqError | None] = [None] * len(entries)
     places: list[int] = []
     changes: list[LeaseChange] = []
@@ -55,7 +55,7 @@ async def ack_message(environment: Environment, data: bytes, call: Call) -> byte
             continue
         places.append(place)
         # As the reference: whose time is over has lost the message, even if nobody got it since.
-        changes.append(LeaseChange(token, LeaseVerb.ACK_IN_TIME))
+        changes.append(LeaseChange(token, LeaseVerb.ACK_IN_TIME, by=by))
     if changes:
         failures = await environment.settler.settle(at.topic.info, at.group, changes)
         for place, change, failure in zip(places, changes, failures, strict=True):
@@ -84,7 +84,8 @@ async def change_invisible_duration(environment: Environment, data: bytes, call:
         verb = LeaseVerb.RETURN
     else:
         verb = LeaseVerb.EXTEND if delay_ms else LeaseVerb.RELEASE
-    await _change(environment, at, LeaseChange(token, verb, delay_ms))
+    by = environment.by(caller, call)
+    await _change(environment, at, LeaseChange(token, verb, delay_ms, by=by))
     # The lease is the same, only longer: so is its handle.
     return wire.changed_answer(request.receipt_handle)
 
@@ -96,7 +97,8 @@ async def forward_to_dead_letters(environment: Environment, data: bytes, call: C
     at = _existing(await consuming(environment, caller, request.topic, request.group))
     token = at.handles.decode(request.receipt_handle)
     topic = await environment.topics.with_dead_letters(at.topic, at.group)
-    change = LeaseChange(token, LeaseVerb.DEAD_LETTER, reason=Reason.ATTEMPTS)
+    by = environment.by(caller, call)
+    change = LeaseChange(token, LeaseVerb.DEAD_LETTER, reason=Reason.ATTEMPTS, by=by)
     await _change(environment, at._replace(topic=topic), change)
     return wire.OK
 

@@ -69,9 +69,9 @@ async def end_transaction(environment: Environment, data: bytes, call: Call) -> 
     if request.resolution not in {COMMIT, ROLLBACK}:
         text = f"there is no transaction resolution {request.resolution}"
         raise RocketmqError(Code.BAD_REQUEST, text)
-    is_commit = request.resolution == COMMIT
+    is_commit, by = request.resolution == COMMIT, environment.by(caller, call)
     try:
-        await environment.client.halves.end(topic.info, token, commit=is_commit)
+        await environment.client.halves.end(topic.info, token, commit=is_commit, by=by)
     except KernelError as error:
         if error.code is KernelCode.LEASE_LOST:
             raise _not_a_transaction(error.message) from None

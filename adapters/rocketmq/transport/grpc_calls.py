@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -37,6 +38,9 @@ class _Context(Protocol):
 
     def time_remaining(self) -> float | None:
         """Seconds until the deadline."""
+
+    def peer(self) -> str:
+        """Where the client is: `ipv4:` or `ipv6:`, address and port, percent-encoded."""
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         """What TLS has found out about the client."""
@@ -96,6 +100,11 @@ class _GrpcCall:
         """See `environment.Call`."""
         return self._context.time_remaining() if self._context is not None else None
 
+    @property
+    def peer(self) -> str:
+        """See `environment.Call`."""
+        return _address(self._context.peer()) if self._context is not None else ""
+
     async def write(self, message: bytes) -> None:
         """See `environment.Call`."""
         assert self._context is not None
@@ -128,8 +137,9 @@ class _UnaryCall(_GrpcCall):
         self._context = None
         self._action = action
 
-    async def unary_unary(self, data: bytes, _context: _Context, /) -> bytes:
+    async def unary_unary(self, data: bytes, context: _Context, /) -> bytes:
         """Called by gRPC."""
+        self._context = context
         return await self._action(data, self)
 
 
@@ -184,11 +194,6 @@ class _Certified(_GrpcCall):
 class _CertifiedUnaryCall(_Certified, _UnaryCall):
     __slots__ = ()
 
-    async def unary_unary(self, data: bytes, context: _Context, /) -> bytes:
-        """Called by gRPC."""
-        self._context = context
-        return await self._action(data, self)
-
 
 class _CertifiedStreamingCall(_Certified, _StreamingCall):
     __slots__ = ()
@@ -240,6 +245,12 @@ def grpc_calls(
         makers[f"/{service}/{name}"] = partial(many, stream)
     told = {f"/{service}/{name}": partial(both, each) for name, each in telemetry.items()}
     return _Calls(makers, told, _nothing if is_certified else refusal_of)
+
+
+def _address(peer: str) -> str:
+    """Address and port, of gRPC's spelling; empty if it is neither of both kinds."""
+    kind, _, rest = peer.partition(":")
+    return unquote(rest) if kind in {"ipv4", "ipv6"} else ""
 
 
 def _nothing(_call: Call) -> bytes | None:

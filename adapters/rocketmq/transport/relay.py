@@ -50,10 +50,18 @@ class Relay:
     """The relay of one listener. Belongs to the event loop."""
 
     def __init__(
-        self, plain_port: int, tls_port: int, connections_max: int, memory: ListenerMemory
+        self,
+        plain_port: int,
+        tls_port: int,
+        connections_max: int,
+        memory: ListenerMemory,
+        relayed: dict[str, str],
     ) -> None:
-        """Both ports are gRPC's, on 127.0.0.1."""
+        """Both ports are gRPC's, on 127.0.0.1; `relayed`: whose the connections are that gRPC sees,
+        by their address there.
+        """
         self.memory = memory
+        self.relayed = relayed
         self._ports = {False: plain_port, True: tls_port}
         self._connections_max = connections_max
         self.loop = asyncio.get_running_loop()
@@ -136,6 +144,13 @@ class Relay:
         except OSError:
             # gRPC takes no more: the server is being stopped.
             client.abort()
+
+
+def shown_address(name: tuple[object, ...] | None) -> str:
+    """Address and port of one end of a connection; empty: it is not known."""
+    if not name:
+        return ""
+    return f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
 
 
 class _Side(asyncio.Protocol):
@@ -235,6 +250,14 @@ class _ClientSide(_Side):
         self.holds()
         self._relay.connect(self, tls=data[0] == TLS_HANDSHAKE)
 
+    def relays(self, name: str) -> None:
+        """gRPC knows it by that address from now on."""
+        self._relay.relayed[name] = shown_address(self.transport.get_extra_info("peername"))
+
+    def relays_no_more(self, name: str) -> None:
+        """The connection with gRPC has ended."""
+        self._relay.relayed.pop(name, None)
+
     def joined(self, other: _ServerSide) -> None:
         """gRPC has been connected with."""
         if self.transport.is_closing():
@@ -317,8 +340,7 @@ class _ClientSide(_Side):
         self._drop(Excess.UNREAD_OUTPUT, self._output)
 
     def _drop(self, why: Excess, share: Share | None) -> None:
-        name = self.transport.get_extra_info("peername")
-        peer = f"{name[0]}:{name[1]}" if name else ""
+        peer = shown_address(self.transport.get_extra_info("peername"))
         self._relay.memory.dropped(why, peer, share.peak if share is not None else 0)
         self._first = b""
         self.abort()
@@ -347,11 +369,19 @@ class _ServerSide(_Side):
 
     def __init__(self, client: _ClientSide) -> None:
         self._client = client
+        self._name = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """gRPC has accepted the connection."""
         self.take(transport)
         self._client.joined(self)
+        self._name = shown_address(transport.get_extra_info("sockname"))
+        self._client.relays(self._name)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """gRPC has closed it, or its client has gone."""
+        self._client.relays_no_more(self._name)
+        super().connection_lost(error)
 
     def lags(self) -> None:
         """gRPC does not take what its client sends."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from adapters.connections import ChannelShown, ConnectionShown, next_number
+from adapters.connections import ChannelShown, ConnectionShown, id_of, next_number
 from adapters.moving import STAYING_MAX, Moving
 from kernel.common.errors import KernelError
 
@@ -81,7 +81,7 @@ class Stream:
         """What it is now: gRPC tells neither the connection below it nor its bytes."""
         tenant, user = self.owner
         return ConnectionShown(
-            id=f"rocketmq-{self.number}",
+            id=id_of("rocketmq", self.number),
             protocol="rocketmq",
             listener=self._listener,
             peer="",
@@ -260,8 +260,8 @@ class Streams:
         environment = self._service.environment
         key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
-        environment.clients.stream_opened(client)
         stream = Stream(call, caller, client, listener)
+        environment.clients.stream_opened(client, id_of("rocketmq", stream.number))
         environment.figures_of[listener].signed_in(stream)
         environment.counters.streams += 1
         self._open.add(stream)

@@ -51,7 +51,7 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     if context.account.limits_delivery:
         charge_receive(context, queue)
     selection.system_attribute_names(request)  # before anything is leased
-    spec = _spec(queue, request, context.peer.consumer_key)
+    spec = _spec(context, queue, request)
     attempt_id = request.receive_request_attempt_id if queue.is_fifo else None
     if attempt_id is not None:
         again = await attempts.repeated(
@@ -125,7 +125,7 @@ def _check_caller(context: Context, queue: Queue) -> None:
     check_tree(context, CONSUME, queue.topic)
 
 
-def _spec(queue: Queue, request: ReceiveMessageRequest, consumer_key: int) -> ReceiveSpec:
+def _spec(context: Context, queue: Queue, request: ReceiveMessageRequest) -> ReceiveSpec:
     visibility_s, wait_s = request.visibility_timeout, request.wait_time_seconds
     lease_ms = queue.lease_ms if visibility_s is None else visibility_s * 1000
     return ReceiveSpec(
@@ -136,7 +136,8 @@ def _spec(queue: Queue, request: ReceiveMessageRequest, consumer_key: int) -> Re
         lease_ms=lease_ms,
         fair=not queue.is_fifo,
         origin=ORIGIN_BYTE,
-        consumer_key=consumer_key,
+        consumer_key=context.peer.consumer_key,
+        by=context.by,
     )
 
 

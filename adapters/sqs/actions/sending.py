@@ -67,7 +67,7 @@ def begin(context: Context, queue: Queue, request: SendMessageRequest) -> Sendin
     environment = context.environment
     body = validation.check_message(request, rules_of(context, queue))
     charge = Charge(context, queue, 1) if context.account.is_limited else None
-    batch = environment.publisher.batch()
+    batch = environment.publisher.batch(context.by)
     position = batch.count
     to = queue.destinations(environment.client)
     now_ms = environment.clock.wall_ms()
@@ -96,7 +96,7 @@ def begin_batch(context: Context, queue: Queue, request: SendMessageBatchRequest
     environment = context.environment
     bodies, failed = validation.check_send_batch(request, rules_of(context, queue))
     charge = Charge(context, queue, len(bodies)) if context.account.is_limited else None
-    batch = environment.publisher.batch()
+    batch = environment.publisher.batch(context.by)
     now_ms = environment.clock.wall_ms()
     to = queue.destinations(environment.client)
     added: list[tuple[int, str, bytes, OutgoingMessage]] = []

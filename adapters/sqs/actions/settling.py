@@ -35,6 +35,7 @@ from ..queues.queue_attributes import VISIBILITY_TIMEOUT_S_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from kernel.api.tracing import ConnectedUser
     from kernel.common.errors import KernelError
 
     from ..codec.shapes import (
@@ -96,7 +97,8 @@ async def _delete(
         return None if is_fine else errors.expired_receipt_handle(handle)
 
     verb = LeaseVerb.ACK_IN_TIME if queue.is_fifo else LeaseVerb.ACK
-    changes = [_change(queue, handle, verb) for handle in handles]
+    by = context.by
+    changes = [_change(queue, handle, verb, by=by) for handle in handles]
     return await _settle(context, queue, handles, changes, outcome)
 
 
@@ -143,11 +145,11 @@ def _visibility_change(
     context: Context, queue: Queue, handle: str | None, timeout_s: int
 ) -> LeaseChange | SqsError:
     if timeout_s == 0:
-        return _change(queue, handle, LeaseVerb.RELEASE)
+        return _change(queue, handle, LeaseVerb.RELEASE, by=context.by)
     received_s_min = (
         context.environment.clock.wall_ms() // 1000 + timeout_s - VISIBILITY_TIMEOUT_S_MAX
     )
-    return _change(queue, handle, LeaseVerb.EXTEND, timeout_s, received_s_min)
+    return _change(queue, handle, LeaseVerb.EXTEND, timeout_s, received_s_min, by=context.by)
 
 
 def _fifo_visibility(handle: str, _: bytes, error: KernelError | None) -> SqsError | None:
@@ -176,6 +178,8 @@ def _change(
     verb: LeaseVerb,
     timeout_s: int = 0,
     received_s_min: int = 0,
+    *,
+    by: ConnectedUser | None,
 ) -> LeaseChange | SqsError:
     """The change of the lease in a handle, or what is wrong with the handle.
 
@@ -191,7 +195,7 @@ def _change(
         return errors.invalid_receipt_handle(handle)
     if receipt.received_s < received_s_min:
         return errors.visibility_beyond_limit(timeout_s)
-    return LeaseChange(receipt.token, verb, timeout_s * 1000)
+    return LeaseChange(receipt.token, verb, timeout_s * 1000, by=by)
 
 
 async def _settle(

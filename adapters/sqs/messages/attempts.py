@@ -114,7 +114,9 @@ async def repeated(
     attempt = attempts.find(key, now_ms)
     if attempt is None or not spec.lease_ms:
         return []
-    changes = [LeaseChange(token, LeaseVerb.EXTEND, spec.lease_ms) for token in attempt.tokens]
+    changes = [
+        LeaseChange(token, LeaseVerb.EXTEND, spec.lease_ms, by=spec.by) for token in attempt.tokens
+    ]
     outcomes = await client.settle_leases(spec.topic, DEFAULT_GROUP, changes, ORIGIN_BYTE)
     held: list[Delivery] = []
     number = attempt.queue & _QUEUE_NUMBER

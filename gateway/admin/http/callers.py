@@ -26,6 +26,7 @@ from starlette.requests import Request
 
 from auth.policies.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT
+from kernel.api.tracing import ConnectedUser
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -142,6 +143,13 @@ def caller_of(request: Request) -> Caller:
     caller = request.scope[_SCOPE_KEY]
     assert isinstance(caller, Caller)
     return caller
+
+
+def connected_user(request: Request) -> ConnectedUser:
+    """Who makes a request, for traces of messages."""
+    caller, client = caller_of(request), request.client
+    address = "" if client is None else f"{client.host}:{client.port}"
+    return ConnectedUser(caller.tenant, caller.name, "weir", address, "")
 
 
 def is_known(request: Request) -> bool:

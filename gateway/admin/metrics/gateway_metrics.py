@@ -97,6 +97,11 @@ class GatewayFigures(Collector):
                     client.definitions.subscribed,
                 ),
                 (
+                    "weir_trace_events_dropped",
+                    "Events of traced topics that could not be written down.",
+                    client.trace.buffer.dropped,
+                ),
+                (
                     "weir_gateway_definitions_late",
                     "Changes that were made and not seen here in time.",
                     client.definitions.late,

@@ -103,7 +103,7 @@ class StoreFigures(Collector):
             (
                 "weir_trace_events_dropped",
                 "Events of traced topics that could not be written down.",
-                self._local.client.tracing.buffer.dropped,
+                self._local.client.trace.buffer.dropped,
             ),
             ("weir_messages_refused", "Messages that full topics have refused.", refused),
             (

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from gateway.admin.http.callers import connected_user
 from gateway.admin.http.requests import answer, path_name, read_body
 from gateway.admin.resources.messages import PEEK_BYTES_MAX, FromZero, MessageShown
 from gateway.admin.resources.topics import find_topic, options_of
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gateway.admin.resources.tenants import KnownTenants
     from kernel.api.client import Client, Received
     from kernel.api.model import TopicInfo
+    from kernel.api.tracing import ConnectedUser
 
 RECEIVE_MAX = 100
 WAIT_MS_MAX = 20_000
@@ -135,13 +137,13 @@ class ConsumingRoutes:
             raise KernelError(Code.BUSY, f"{WAITING_MAX} calls receive messages already")
         self._receiving += 1
         try:
-            found = await self._receive(topic, group, asked)
+            found = await self._receive(topic, group, asked, connected_user(request))
         finally:
             self._receiving -= 1
         return answer(MessagesLeased(found))
 
     async def _receive(
-        self, topic: TopicInfo, group: str, asked: ReceiveRequest
+        self, topic: TopicInfo, group: str, asked: ReceiveRequest, by: ConnectedUser
     ) -> list[MessageLeased]:
         """One by one: a page of the largest messages must not be in memory at once."""
         found: list[MessageLeased] = []
@@ -150,7 +152,7 @@ class ConsumingRoutes:
         while len(found) < asked.messages and size < PEEK_BYTES_MAX:
             try:
                 received = await self._client.receive(
-                    ReceiveSpec(topic, group, wait_ms=wait_ms, lease_ms=lease_ms)
+                    ReceiveSpec(topic, group, wait_ms=wait_ms, lease_ms=lease_ms, by=by)
                 )
             except KernelError:
                 if not found:
@@ -184,8 +186,9 @@ class ConsumingRoutes:
         topic, group = await self._group(request)
         tokens = [*asked.acks, *asked.returns]
         verbs = [LeaseVerb.ACK] * len(asked.acks) + [LeaseVerb.RETURN] * len(asked.returns)
+        by = connected_user(request)
         changes = [
-            LeaseChange(_token(text), verb) for text, verb in zip(tokens, verbs, strict=True)
+            LeaseChange(_token(text), verb, by=by) for text, verb in zip(tokens, verbs, strict=True)
         ]
         failures = await self._client.settle_leases(topic, group, changes) if changes else ()
         lost = [text for text, failure in zip(tokens, failures, strict=True) if failure is not None]

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from adapters.base import KERNEL_ORIGIN
+from gateway.admin.http.callers import connected_user
 from gateway.admin.http.requests import answer, number, read_body
 from gateway.admin.resources.topics import find_topic, options_of
 from kernel.api import message as messages
@@ -243,6 +244,7 @@ class MessageRoutes:
             self._session = self._client.open_session("admin API")
         sent = _Sent()
         batch = self._client.batch(self._session, sent)
+        batch.comes_from(connected_user(request))
         high, low = batch.uid()
         uid = high.to_bytes(8, "big") + low.to_bytes(8, "big")
         slot = messages.encode(self._message(asked, uid, body))

@@ -97,7 +97,8 @@ def _history(api: Api, topic: str, message: Facts | str, since_ms: int | None) -
         if page["place"] is not None:
             query["queue"], query["at"] = page["place"]
         query["since_ms"] = None
-    return found
+    # Each process writes its own: in the order of time they tell a story.
+    return sorted(found, key=lambda each: int(each["time_ms"]))
 
 
 def _table(found: list[Facts], history: list[Facts]) -> Table:
@@ -120,12 +121,28 @@ def _event(event: Facts) -> str:
         where = f"at queue {event['queue']}, offset {event['offset']}"
     else:
         where = f"for group {event['group']}"
-    words = [f"{what} {where} by {event['protocol']}, noted by {event['process']}"]
+    words = [f"{what} {where} by {_by(event)}"]
     if event["reason"] is not None:
         words.append(event["reason"])
+    if event.get("uid") is not None:
+        words.append(f"as {event['uid']}")
     if event["until_ms"] is not None:
         words.append(f"until {_time(event['until_ms'])}")
+    words.append(f"noted by {event['process']}")
     return ", ".join(words)
+
+
+def _by(event: Facts) -> str:
+    """Who it was, as far as that is known: of what a leader notes, the protocol."""
+    who = event.get("by")
+    if who is None:
+        return str(event["protocol"])
+    words = [f"{who['user']} of {who['tenant']} over {who['protocol']}"]
+    if who["address"] is not None:
+        words.append(f"from {who['address']}")
+    if who["connection"] is not None:
+        words.append(f"(connection {who['connection']})")
+    return " ".join(words)
 
 
 def _standing(group: Facts) -> str:

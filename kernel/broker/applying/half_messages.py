@@ -28,7 +28,6 @@ from ..index.sizes import is_sized
 from ..log_commands import commands
 from ..log_commands.resize_commands import SEALED
 from ..observer import Observer, Retention, release_all
-from ..tracing import What
 
 ROLLED_BACK = -1
 UNKNOWN = -2
@@ -144,8 +143,8 @@ class HalfCommands:
         features, units = HALF_FEATURES, units_of([half.size_bytes])
         state.ledger.sent(queue.topic, state.applied, half.origin, features, 1, size, units)
         if (trace := queue.topic.trace) is not None:
-            time_ms = state.time_ms
-            trace.note(What.STORED, time_ms, half.queue, "", half.origin, [(offset, 1)])
+            entry = half.index, half.slot
+            trace.committed(state.group, half.queue, offset, entry, state.time_ms, half.origin)
         self._halves.resolved(half, offset)
         if not queue.groups and queue.topic.options.kind is not TopicKind.STREAM:
             release_all(self._retention.release, state, queue, offset, offset + 1)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ...api.client import ConsumerSink, ConsumerSpec, Settlement
 from ...api.model import QueueRef, Reason
+from ...api.tracing import ConnectedUser
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId
 from ..group_state.progress import GroupProgress
@@ -155,6 +156,19 @@ class DispatchedConsumer:
     def credit(self) -> int:
         """Deliveries that it may still be handed."""
         return self.pool.left
+
+    @property
+    def queue(self) -> QueueId:
+        """What it takes from."""
+        return self.dispatcher.queue.id
+
+    @property
+    def by(self) -> ConnectedUser | None:
+        """Who has it; None: nobody of this process, or it stands for a pull, of which is noted what
+        it has brought.
+        """
+        session = self.spec.session
+        return session.by if session is not None and not self.spec.pull else None
 
     @property
     def who(self) -> tuple[int, int]:

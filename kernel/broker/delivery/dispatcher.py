@@ -564,9 +564,8 @@ class Dispatcher:
                 self._lease(consumer, handed, consumer.spec.lease_ms)
                 continue
             if (trace := self.queue.topic.trace) is not None:
-                now_ms, own = self._port.log_time_ms(), ranges_of(handed.offsets)
-                place = self.queue.id, self.group
-                trace.note(What.HANDED_OUT, now_ms, *place, consumer.origin, own)
+                now_ms, place = self._port.log_time_ms(), (self.queue.id, self.group)
+                trace.handed_out(consumer, now_ms, *place, handed.offsets)
             if consumer.spec.auto_ack:
                 self._propose(_ACK, Reason.REJECTED, handed.offsets, consumer.origin, urgent=False)
             consumer.sink.deliver(consumer, handed)

@@ -16,7 +16,6 @@ from ...common.limits import MARK_RENEW
 from ...log.format import entry as entries
 from ..group_state.progress import GroupProgress
 from ..index.runs import Part
-from ..tracing import What, ranges_of
 from .consumers import DispatchedConsumer, Handed, ServingDispatcher
 from .dispatch_port import Entries
 from .group_counts import WaitHistogram
@@ -129,8 +128,8 @@ class SoleConsumer:
             if counts.waits is not None:
                 self._count_waits(counts.waits, handed.offsets)
             if (trace := self._topic.trace) is not None:
-                now_ms, own = self._port.log_time_ms(), ranges_of(handed.offsets)
-                trace.note(What.HANDED_OUT, now_ms, self._queue, self._group, only.origin, own)
+                now_ms = self._port.log_time_ms()
+                trace.handed_out(only, now_ms, self._queue, self._group, handed.offsets)
             only.sink.deliver(only, handed)
         return is_done
 

@@ -18,7 +18,7 @@ from ...api.client import ConsumerSink, ConsumerSpec, Settlement, SettleSink
 from ...api.filters import setting_of
 from ...api.model import QueueRef, Reason
 from ...common.errors import Code, KernelError
-from ...common.ids import RaftGroup, SessionId, queue_there
+from ...common.ids import QueueId, RaftGroup, SessionId, queue_there
 from ...rpc.channel import Channel
 from ..leader_calls.transaction_wire import StreamConsumer
 from . import stream_wire
@@ -201,6 +201,11 @@ class StreamPart:
         self.question: Question | None = None
         self.was_used = True
         """Whether anything has come since somebody looked last."""
+
+    @property
+    def queue(self) -> QueueId:
+        """What it takes from."""
+        return QueueId(self.ref.id)
 
     @property
     def is_idle(self) -> bool:

@@ -42,6 +42,7 @@ from ...common.ids import (
     SessionId,
     topic_of,
 )
+from ...requests.client_trace import ClientTrace
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
@@ -73,9 +74,10 @@ class Streams:
 
     methods = calls.STREAMS
 
-    def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(self, soon: Callable[[Callable[[], None]], object], trace: ClientTrace) -> None:
         """`soon(action)` calls it in a later turn of the loop."""
         self._soon = soon
+        self._trace = trace
         self._next = count(1)
         self._parts: dict[int, StreamPart] = {}
         self._groups: dict[int, PartGroup] = {}
@@ -519,6 +521,8 @@ class Streams:
             pool.left -= len(offsets)
             if len(pool.shares) > 1:
                 self._stream_batches.credit(pool)
+            if self._trace.modes and not part.spec.pull:
+                self._trace.took(part, offsets)
             part.sink.deliver(part, Handed(QueueId(part.ref.id), offsets, slots, attempts))
 
     def _return(self, part: StreamPart, share: CreditShare, offsets: list[int]) -> None:

@@ -16,11 +16,11 @@ not exist, or that leads nowhere, is dropped, as its owner expects of a router w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -39,11 +39,14 @@ from ...common.ids import (
     TRANSIENT_GROUP,
     LogIndex,
     Offset,
+    QueueId,
     RaftGroup,
+    topic_of,
     uuid_of,
 )
 from ...common.limits import RESULTS_KEPT_PER_CLIENT
 from ...log.format import entry as entries
+from ...requests.client_trace import ClientTrace, Place
 from ...requests.leader import Done, Identity, Leader
 from ...requests.publish_part import Part
 from ...requests.request_pipeline import Attempt
@@ -79,6 +82,7 @@ class Surroundings(Protocol):
 
     topology: Topology
     origins: Origins
+    trace: ClientTrace
     outbox_client: int
     """Sends the transient outbox: every process has one of its own, which begins at 1."""
 
@@ -105,14 +109,26 @@ class Outboxes(Protocol):
         """Call `action` after so long."""
 
 
+class _Moving(NamedTuple):
+    """What one group is sent of an item."""
+
+    source: Place
+    reason: Reason
+    runs: Sequence[Sequence[int]]
+
+
 class _Attempt:
     """One time that an item was sent."""
 
-    __slots__ = ("failed", "left", "sealed")
+    __slots__ = ("failed", "left", "sealed", "topics", "uid")
 
-    def __init__(self, parts: int) -> None:
+    def __init__(self, parts: int, uid: bytes, topics: Sequence[TopicInfo]) -> None:
         self.left = parts
         """Parts that have no answer yet."""
+        self.uid = uid
+        """Of the dead letter."""
+        self.topics = topics
+        """Where it goes."""
         self.failed = False
         """One was not taken: all are sent once more."""
         self.sealed = False
@@ -275,7 +291,9 @@ class DeadLetterSender:
             ref = topic.queue_of(message.key_hash, once=True)
             age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
-        attempt = outbox.sending[item.number] = _Attempt(len(parts))
+        uid = messages.uid_at(dead_letter, 0)
+        attempt = outbox.sending[item.number] = _Attempt(len(parts), uid, targets)
+        source = Place(item.topic, item.queue, item.offset, message.uid)
         sender = (OUTBOX_CLIENT | replica.group, 1)
         if replica.group == TRANSIENT_GROUP:
             sender = (self._client.outbox_client, OUTBOX_EPOCH)
@@ -283,10 +301,11 @@ class DeadLetterSender:
             self._done(outbox, replica, item.number)
         for group, runs in parts.items():
             identity = (*sender, item.number)
+            moving = _Moving(source, item.reason, runs)
             self._client.send_to(
                 group,
                 partial(_store_dead_letter, identity, runs, dead_letter),
-                partial(self._part_done, outbox, replica, item.number, attempt),
+                partial(self._part_done, outbox, replica, item.number, attempt, moving),
             )
 
     def _targets(
@@ -305,7 +324,13 @@ class DeadLetterSender:
         return found.topics
 
     def _part_done(
-        self, outbox: _Outbox, replica: Replica, number: int, attempt: _Attempt, result: object
+        self,
+        outbox: _Outbox,
+        replica: Replica,
+        number: int,
+        attempt: _Attempt,
+        moving: _Moving,
+        result: object,
     ) -> None:
         """One target group has answered. A refusal for want of space, and what is not known to be
         done, is tried again under the same number; an item too old to be known there was never sent
@@ -322,6 +347,8 @@ class DeadLetterSender:
             attempt.failed = True
             self._store.call_later(RETRY_MS, partial(self._retry, outbox, replica, number))
             return
+        if self._client.trace.modes and isinstance(placed, list):
+            self._note_moved(attempt, moving, placed)
         attempt.left -= 1
         attempt.sealed |= isinstance(placed, list) and SEALED in placed
         if attempt.left:
@@ -333,6 +360,15 @@ class DeadLetterSender:
             self._store.call_later(RETRY_MS, again)
         else:
             self._done(outbox, replica, number)
+
+    def _note_moved(self, attempt: _Attempt, moving: _Moving, placed: Sequence[object]) -> None:
+        """Have noted where a part has come to lie: once more if it is told so again."""
+        names = {topic.id: topic.name for topic in attempt.topics}
+        for (queue, *_), where in zip(moving.runs, placed, strict=True):
+            name = names[topic_of(QueueId(queue))]
+            if isinstance(where, int) and where >= 0:
+                target = Place(name, QueueId(queue), where, attempt.uid)
+                self._client.trace.moved(moving.source, target, moving.reason)
 
     def _again_in_time(self, outbox: _Outbox, replica: Replica, number: int) -> None:
         """The ring of its topic may be known by now."""

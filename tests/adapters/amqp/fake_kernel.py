@@ -182,7 +182,7 @@ class FakeClient:
 
     # --- Sessions -----------------------------------------------------------------------------
 
-    def open_session(self, name: str, origin: int = 0) -> Session:
+    def open_session(self, name: str, origin: int = 0, by: object = None) -> Session:
         session = FakeSession(self, len(self.sessions) + 1, name)
         self.sessions.append(session)
         return session

@@ -20,6 +20,7 @@ from adapters.amqp.topology.declaring import Declarations
 from adapters.limiting import Limiter
 from adapters.listener_figures import ListenerFigures
 from kernel.api import message
+from kernel.api.tracing import ConnectedUser
 from kernel.quotas.accounts import Quotas
 from kernel.store.drivers.system import SystemClock
 from tests.adapters.amqp.broker import Logins
@@ -68,6 +69,7 @@ class FakeHost:
         self.is_write_wanted = False
         self.peer = "192.0.2.1:5000"
         self.listener_name = "tcp"
+        self.connected_user = lambda: ConnectedUser("default", "guest", "amqp", self.peer, "amqp-1")
         self.figures = ListenerFigures("amqp", "tcp", SystemClock(), REFUSALS)
         self.pauses: list[int] = []
         self.certified: str | None = None

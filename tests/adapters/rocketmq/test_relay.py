@@ -36,7 +36,7 @@ async def relaying(
     """A relay before a server that stands for gRPC, with and without TLS."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    relay = Relay(port, port, connections_max, a_memory(input_bytes_max))
+    relay = Relay(port, port, connections_max, a_memory(input_bytes_max), {})
     try:
         yield relay, await relay.start("127.0.0.1", 0, reuse_port=False)
     finally:
@@ -87,6 +87,23 @@ def _long_poll(topic: str) -> bytes:
     return data
 
 
+async def test_whose_connection_it_is_that_the_server_sees_is_known_while_it_is_there() -> None:
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write("{}:{}\n".format(*writer.get_extra_info("peername")).encode())
+        await echo(reader, writer)
+
+    async with relaying(tell) as (relay, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"P")
+        seen = (await asyncio.wait_for(reader.readline(), WAIT_S)).decode().strip()
+        ours = "{}:{}".format(*writer.get_extra_info("sockname"))
+        assert relay.relayed == {seen: ours}
+        writer.close()
+        async with asyncio.timeout(WAIT_S):
+            while relay.relayed:
+                await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("first", [b"\x16", b"P", b"\x00"])
 async def test_the_first_byte_decides_and_is_not_lost(first: bytes) -> None:
     ports: list[bytes] = []
@@ -104,7 +121,7 @@ async def test_the_first_byte_decides_and_is_not_lost(first: bytes) -> None:
         await asyncio.start_server(tls, "127.0.0.1", 0) as other,
     ):
         numbers = [each.sockets[0].getsockname()[1] for each in (one, other)]
-        relay = Relay(*numbers, 10, a_memory())
+        relay = Relay(*numbers, 10, a_memory(), {})
         port = await relay.start("127.0.0.1", 0, reuse_port=False)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(first)

@@ -28,6 +28,8 @@ class FakeBatch:
 class FakeClient:
     """Keeps what is submitted; the test completes it."""
 
+    is_tracing = False
+
     def __init__(self) -> None:
         self.submitted: list[FakeBatch] = []
         self.heard = asyncio.Event()

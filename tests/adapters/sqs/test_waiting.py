@@ -27,6 +27,8 @@ class Batch:
 class Client:
     """Keeps batches, and receives that wait for the test."""
 
+    is_tracing = False
+
     def __init__(self) -> None:
         self.submitted: list[Batch] = []
         self.received: asyncio.Future[Received] = asyncio.get_running_loop().create_future()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kernel.api import message as messages
+from kernel.api.message import Flag, Message
 from kernel.api.tracing import TraceMode
 from kernel.broker.tracing import (
     RANGES_MAX,
@@ -12,13 +16,20 @@ from kernel.broker.tracing import (
     ranges_of,
     sampled,
 )
-from kernel.common.ids import QueueId, TopicId
+from kernel.common.ids import LogIndex, QueueId, RaftGroup, TopicId
+from kernel.log.format import entry as entries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 QUEUE = QueueId(7 << 8)
 
 
 def noted(mode: TraceMode, buffer: TraceBuffer, topic: int = 7) -> TopicTrace:
-    return TopicTrace(TopicId(topic), mode, buffer)
+    def read(_group: RaftGroup, _index: LogIndex, has_read: Callable[[bytes | None], None]) -> None:
+        has_read(None)
+
+    return TopicTrace(TopicId(topic), mode, buffer, read)
 
 
 def test_offsets_become_ranges_in_their_order() -> None:
@@ -86,3 +97,25 @@ def test_ranges_of_nothing_are_no_event() -> None:
     buffer = TraceBuffer()
     noted(TraceMode.ALL, buffer).note(What.TRIMMED, 1, QUEUE, "", 1, [(5, 0), (7, -2)])
     assert not buffer.take()
+
+
+def test_a_committed_half_message_is_noted_when_its_entry_was_read_or_does_not_read() -> None:
+    buffer = TraceBuffer()
+    waiting: list[Callable[[bytes | None], None]] = []
+    trace = TopicTrace(TopicId(7), TraceMode.ALL, buffer, lambda *asked: waiting.append(asked[2]))
+    uid = bytes(range(16))
+    slot = messages.encode(Message(1, 0, Flag(0), uid, 1, 0, 0, 0, 0, {}, b"", b"half"))
+    entry = entries.build(0, [], [len(slot)], [slot])
+    for _ in range(2):
+        trace.committed(RaftGroup(1), QUEUE, 5, (LogIndex(3), 0), 1, 9)
+    assert not buffer.take()
+    waiting[0](entry)
+    waiting[1](None)
+    (events,) = buffer.take().values()
+    assert [(each.what, each.ranges, each.uids) for each in events] == [
+        (What.STORED, [(5, 1)], uid),
+        (What.STORED, [(5, 1)], b""),
+    ]
+    sampling = TopicTrace(TopicId(7), TraceMode.SAMPLE, buffer, lambda *_: 1 / 0)
+    ((offset, _),) = sampled(QUEUE, [(0, SAMPLE_ONE_IN)])
+    sampling.committed(RaftGroup(1), QUEUE, offset + 1, (LogIndex(3), 0), 1, 9)

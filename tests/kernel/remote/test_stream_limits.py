@@ -11,12 +11,14 @@ import pytest
 from gateway.admin.metrics.service_metrics import ServiceFigures
 from kernel.api.client import ConsumerSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
+from kernel.broker.tracing import TraceBuffer
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import QueueId, RaftGroup, TopicId
 from kernel.remote.streams.gateways import ConsumingGateway, GatewayCredit, GatewayStream
 from kernel.remote.streams.parts import CreditPool, CreditShare
 from kernel.remote.streams.streams import Streams
 from kernel.remote.tree import consumer as tree_consumer
+from kernel.requests.client_trace import ClientTrace
 from kernel.rpc.channel import Channel
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.test_pulls import made, published
@@ -144,7 +146,7 @@ async def test_ten_thousand_streams_end_in_linear_time() -> None:
     spent: dict[int, float] = {}
     for count in (1_000, 10_000) * 3:
         later: list[object] = []
-        streams = Streams(later.append)
+        streams = Streams(later.append, ClientTrace(TraceBuffer(), int))
         channel = Ends()
         streams._serves(channel, RaftGroup(1), 1)  # type: ignore[arg-type]
         pool = CreditPool()

@@ -17,10 +17,12 @@ from kernel.api.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.broker.tracing import TraceBuffer
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import QueueId, RaftGroup, TopicId
 from kernel.remote.streams import stream_wire
 from kernel.remote.streams.streams import Streams
+from kernel.requests.client_trace import ClientTrace
 from tests.kernel.remote.gateway import slot
 from tests.kernel.remote.test_stream_limits import Ends
 
@@ -34,7 +36,7 @@ class Leaders:
 
     def __init__(self) -> None:
         self._later: list[Callable[[], None]] = []
-        self.streams = Streams(self._later.append)
+        self.streams = Streams(self._later.append, ClientTrace(TraceBuffer(), int))
         self.channel = Ends()
         self.got: list[int] = []
         self.answers: list[tuple[object, Mapping[int, KernelError] | None]] = []

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from kernel.api.client import PublishBatch
 from kernel.api.model import TopicInfo
+from kernel.broker.tracing import TraceBuffer
 from kernel.common.errors import KernelError
 from kernel.common.ids import RaftGroup, TopicId, home_of
+from kernel.requests.client_trace import ClientTrace
 from kernel.requests.leader import Done, Identity, Leader
 from kernel.requests.publish import ProducerBatch
 from kernel.requests.publisher import Publisher
@@ -47,7 +49,7 @@ class Gateway:
         self._request_pipeline = RequestPipeline(self.link, run.clock, run.loop)
         self.uid_high, self.next_uid = number, 1
         self._client, self._sequence = 500 + number, 0
-        self.publisher = Publisher(self, None, run.clock, run.loop)  # type: ignore[arg-type]
+        self.publisher = Publisher(self, None, run.clock, run.loop, ClientTrace(TraceBuffer(), int))  # type: ignore[arg-type]
         self.topology = Topology(run.founding()[1:])
         self.topology.resized = self._resized
         self._sent: dict[PublishBatch, list[Sent]] = {}

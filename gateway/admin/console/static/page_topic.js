@@ -4,6 +4,7 @@ import { description, get, path } from "./api.js";
 import { h, replace } from "./dom.js";
 import { bytes, count, millis, moment, text, words } from "./format.js";
 import { actionButton, dialog } from "./forms.js";
+import { historyOf } from "./message_history.js";
 import { charts } from "./page_overview.js";
 import { plainTable } from "./table.js";
 
@@ -101,13 +102,14 @@ const VIEWS = {
   rocketmq: (each) => [["messageId", each.message_id || each.uid], ["tag", each.tag], ["keys", each.keys], ["messageGroup", each.ordering_key], ["bornTimestamp", each.published_ms], ["properties", each.attributes]],
 };
 
-function messageOf(each, protocols) {
+function messageOf(each, protocols, topic, tenant) {
   const body = each.body ?? each.body_base64 ?? "";
   return h("details", { class: "message" },
     h("summary", {}, h("span", { class: "mono" }, `${each.queue}:${each.offset}`), "  ", moment(each.published_ms), "  ", h("span", { class: "faint" }, `${bytes(each.size_bytes)}, by ${each.writer}`), "  ", body.slice(0, 80)),
     h("pre", { tabindex: "0", "aria-label": "Body" }, each.body === undefined ? `Base64, it is not text:\n${body}` : body),
     facts([["id", each.uid], ["attributes", each.attributes], ["ordering key", each.ordering_key], ["priority", each.priority || undefined], ["delay", each.delay_ms ? millis(each.delay_ms) : undefined], ["dead letters", each.dead_letters]]),
-    h("div", { class: "views" }, protocols.filter((name) => VIEWS[name]).map((name) => h("section", {}, h("h3", {}, `As ${name} has it`), facts(VIEWS[name](each))))));
+    h("div", { class: "views" }, protocols.filter((name) => VIEWS[name]).map((name) => h("section", {}, h("h3", {}, `As ${name} has it`), facts(VIEWS[name](each))))),
+    historyOf(each, topic, tenant));
 }
 
 function peeking(topic, tenant, protocols) {
@@ -123,7 +125,7 @@ function peeking(topic, tenant, protocols) {
         : { queue: queue.value, offset: offset.value };
       const found = await get(path`/topics/${topic.name}/messages`, { tenant, limit: 20, ...where });
       if (!on) list.replaceChildren();
-      list.append(...found.messages.map((each) => messageOf(each, protocols)));
+      list.append(...found.messages.map((each) => messageOf(each, protocols, topic.name, tenant)));
       next = found.next;
       more.hidden = !next;
       replace(note, list.childElementCount ? "Nothing is leased or counted by looking." : "No message is stored there.");
@@ -166,12 +168,14 @@ export default {
     page.every(5000, refresh);
     const protocols = page.me.administers_node ? Object.keys((await get("/node")).connections) : Object.keys(VIEWS);
     const shown = Object.entries(topic.options).map(([key, value]) => [words(key), value]);
+    if (topic.trace !== "off") shown.unshift(["traced", topic.trace === "all" ? "all messages" : "one message in 100"]);
     if (topic.size) shown.unshift(["size", `from ${aSecond(topic.size.min)} to ${aSecond(topic.size.max)} a second, now ${aSecond(topic.size.now)}`], ["publishers above", ABOVE[topic.size.above]]);
     const size = { template: "/topics/{topic}/size", names, query };
     const actions = h("div", { class: "actions" },
       await actionsBelow("/topics/{topic}/", names, query, {}, refresh),
       await actionButton({ ...size, method: "PUT", button: "Size", title: "Have it grow and shrink by itself", label: "Set", quiet: true, given: topic.size ?? {}, done: again }),
       topic.size && await actionButton({ ...size, method: "DELETE", button: "Keep its queues", title: "Have it keep the queues it has?", label: "Keep", quiet: true, done: again }),
+      topic.options.durable && await actionButton({ method: "PUT", template: "/topics/{topic}/trace", names, query, button: "Trace", title: "Have what becomes of messages written down", label: "Set", quiet: true, given: { mode: topic.trace }, done: again }),
       await actionButton({ method: "PATCH", template: "/topics/{topic}", names, query, button: "Change", title: "Change settings", label: "Change", quiet: true, given: topic.options }),
       await actionButton({ method: "DELETE", template: "/topics/{topic}", names, query, button: "Delete", title: `Delete ${name}?`, about: "The topic and all its messages go, in every group and for every protocol.", label: "Delete", danger: true, done: () => { location.hash = "#/topics"; } }));
     return h("div", {},
