@@ -89,9 +89,17 @@ class LeaderTasks:
         return self.peer_stores is not None or self._store.is_alone
 
     async def start(self) -> None:
-        """Return once what is led already is mended."""
+        """Return once what is led already is mended, in a store that needs nobody for that. One
+        that does (it leads a group that has just been born, and has no replica of some home) may
+        not be reached yet by those whom it has to ask: it begins, as with any group that it leads
+        later.
+        """
         while self._waiting:
             groups, self._waiting = self._waiting, []
+            if not self._store.is_alone:
+                for group in groups:
+                    self._begin(group, self._look(group))
+                continue
             for work in self._first:
                 await work(groups)
             for group in groups:

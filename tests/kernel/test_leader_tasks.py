@@ -75,6 +75,21 @@ async def test_what_is_led_at_the_start_is_mended_before_that_returns() -> None:
     await found.stop()
 
 
+async def test_a_store_starts_though_nobody_is_reached_whom_it_has_to_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It leads a group that was added, and others have its homes: seed 80021 of the swarm."""
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
+    found, first = leader_tasks_of(alone=False), LeaderTask(failures=3)
+    found.add(first)
+    found.leads(ONE)
+    await found.start()
+    assert first.failures == 3
+    await first.was_done(1)
+    assert first.done == [[ONE]]
+    await found.stop()
+
+
 async def test_a_group_is_looked_at_when_it_is_led_and_a_while_later() -> None:
     found, first, later = leader_tasks_of(alone=False), LeaderTask(), LeaderTask()
     found.add(first, later)

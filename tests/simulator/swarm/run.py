@@ -13,6 +13,7 @@ from hashlib import blake2b
 from kernel.broker.group_state.resized import ResizedTopic
 from kernel.broker.group_state.state import GroupState
 from kernel.broker.snapshots.snapshot import dump
+from kernel.common.errors import KernelError
 from kernel.common.feature_levels import LATEST
 from kernel.common.ids import METADATA_GROUP, QueueId, RaftGroup, TopicId, home_of, topic_of
 from kernel.in_process.opening import LocalStore
@@ -149,8 +150,8 @@ class Run:
         for client in (*self._producers, *gateways, *self._subscribers, self._operator):
             client.link.died(machine)
         for each in self.machines.values():
-            if each.link is not None:
-                each.link.died(machine)
+            if each.peer_stores is not None:
+                each.peer_stores.link.died(machine)
         if not self.draining:
             self.loop.call_later(self._chance.uniform(0.1, 5), self._restart, machine)
 
@@ -158,7 +159,12 @@ class Run:
         self._starts.append(self.loop.create_task(self._started(machine)))
 
     async def _started(self, machine: Machine) -> None:
-        if not await machine.try_start() and not self.draining:
+        try:
+            runs = await machine.try_start()
+        except KernelError as error:
+            self.crashed(f"node {machine.number} does not start: {error!r}")
+            return
+        if not runs and not self.draining:
             self.loop.call_later(self._chance.uniform(0.5, 2), self._restart, machine)
 
     def may_lose(self) -> bool:
