@@ -54,6 +54,9 @@ from .repairing import Repairing
 from .resizing import Resizing
 from .transient_definitions import TransientDefinitions
 
+NOT_KNOWN = frozenset({Code.NOT_LEADER, Code.UNKNOWN_OUTCOME, Code.TIMEOUT, Code.UNAVAILABLE})
+"""After these a change may be decided, and not be carried out in every group."""
+
 
 class Administrator(Definer):
     """Carries out `client.Administration`."""
@@ -78,6 +81,8 @@ class Administrator(Definer):
         self.queues_changed: Callable[[TopicInfo, TopicInfo], None] = lambda _before, _after: None
         """Told how a topic was and is, once this process has given it other queues: whoever asked,
         and if it only finished what another leader had begun."""
+        self.unfinished: Callable[[RaftGroup], None] = lambda _home: None
+        """Told that a change which a group has decided may not be carried out to its end."""
         self._last_ident: dict[RaftGroup, int] = {}
         self._transient = TransientDefinitions(
             store.transient_group,
@@ -142,7 +147,12 @@ class Administrator(Definer):
                 return self._tell(topic, resized)
             if self._transient.is_local(change):
                 return await self._transient.carry_out(change, asked)
-            return await self.carry_out(change, asked)
+            try:
+                return await self.carry_out(change, asked)
+            except (KernelError, asyncio.CancelledError) as error:
+                if not isinstance(error, KernelError) or error.code in NOT_KNOWN:
+                    self.unfinished(home)
+                raise
 
     async def let_go_of_queues(self, topic: TopicInfo) -> None:
         """Have a topic lose the sealed queues that everybody is done with."""

@@ -130,6 +130,7 @@ class LocalClient(BaseClient):
         self.leader_tasks = LeaderTasks(
             store, clock.monotonic_ms, self.administer, self._in_background
         )
+        self.administrator.unfinished = self.leader_tasks.unfinished
         self._predecessors = Predecessors(
             store, self.leader_of, self._unsettled_keys, self._in_background
         )

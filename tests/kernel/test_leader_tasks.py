@@ -112,6 +112,25 @@ async def test_a_group_is_looked_at_until_nothing_is_found_any_more() -> None:
     await found.stop()
 
 
+async def test_a_group_is_looked_at_again_if_a_change_there_was_left_unfinished() -> None:
+    for alone in (False, True):
+        found, later = leader_tasks_of(alone=alone), LeaderTask()
+        found.add(LeaderTask(), later)
+        found.leads(ONE)
+        await found.start()
+        if not alone:
+            await later.was_done(1)
+        await asyncio.sleep(0.03)
+        before = len(later.done)
+        assert before == (0 if alone else 1)
+        found.unfinished(TWO)  # which is led elsewhere
+        found.unfinished(ONE)
+        await later.was_done(before + 1)
+        await asyncio.sleep(0.03)
+        assert later.done == [[ONE]] * (before + 1)
+        await found.stop()
+
+
 async def test_what_fails_is_tried_again_and_the_next_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -74,7 +74,7 @@ QUEUES_MAX = 4
 SPREADS = 0.8
 """Share of the leases over resizes by which the topic gets queues in all Raft groups."""
 
-SPREAD_AT_ONCE = (3, 4, 5)
+SPREAD_AT_ONCE = (4, 5, 6)
 """Topics of a run that are spread while something else than a lease happens to them."""
 
 SPREAD_BEFORE = 0.4

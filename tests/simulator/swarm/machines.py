@@ -35,6 +35,9 @@ TIMING = RaftTiming(tick_ms=200, election_ticks=5)
 DATA_GROUPS = 3
 CLAIM_S = 1.0
 TOLD_S = 0.25
+LOOK_AGAIN_S = 4.0
+"""Of a leader for what was left half done: in the product it is a minute."""
+
 
 OPTIONS = JournalOptions(
     segment_bytes=16 * 1024, reserve_bytes=16 * 1024, cache_bytes=32 * 1024, cold_bytes=32 * 1024
@@ -208,6 +211,7 @@ class Machine(Computer):
         if run.levels.nodes > 1:
             self.peer_stores = SimulatedPeerStores(run, self, opened)
             opened.client.join(self.peer_stores)
+            opened.client.leader_tasks.look_again_seconds = LOOK_AGAIN_S
         opened.client.sizing.tell = lambda _topic, what, _why: run.beside.sized(what)
 
     async def try_start(self) -> bool:
@@ -263,6 +267,12 @@ class Machine(Computer):
             if self._run.flipped != self.number:
                 self._run.broken("a good disk loses nothing", what)
         self.hurt = damaged
+
+    @property
+    def mends(self) -> bool:
+        """Whether it looks for what was left half done in a group that it leads."""
+        tasks = self.opened.client.leader_tasks._running.values()
+        return not all(each.done() for each in tasks)
 
     def serves(self, group: int) -> bool:
         """Whether it says that it leads a group."""

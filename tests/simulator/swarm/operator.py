@@ -75,10 +75,11 @@ class Operator:
         if self._chance.random() < WRITES and self.pending < PENDING_MAX and not run.peaceful:
             groups = run.groups()
             self._write(groups[self._chance.randrange(len(groups))])
-        if len(run.machines) > 1 and not run.peaceful:
+        if len(run.machines) > 1:
             if self._leaving.random() < LEAVES:
                 self._let_leave()
-            if not run.levels.placed and self._leaving.random() < MOVES:
+            moves = not run.levels.placed and not run.peaceful
+            if moves and self._leaving.random() < MOVES:
                 run.faults.change_members(self._leaving, 1)
         if not run.levels.old or run.loop.time() < self._not_before:
             return

@@ -414,6 +414,12 @@ class Run:
         leader = self.leader(group)
         return set(leader.member(group).core.tracker.members.voters if leader else ())
 
+    def everybody(self, group: int) -> set[int]:
+        """Voters and learners, as who leads a group knows them; nobody if none does."""
+        leader = self.leader(group)
+        learners = leader.member(group).core.tracker.members.learners if leader else ()
+        return self.voters(group) | set(learners)
+
     def _is_quiet(self) -> bool:
         return not self._why_not()
 
@@ -425,6 +431,8 @@ class Run:
         for machine in self.machines.values():
             if not machine.runs:
                 return f"node {machine.number} does not start"
+            if machine.mends:
+                return f"node {machine.number} mends what was left half done"
         moves = self._placed.why_not() or self.newborn.why_not() or self.beside.why_not()
         if moves:
             return moves
