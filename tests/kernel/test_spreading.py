@@ -223,6 +223,26 @@ async def test_nothing_of_a_topic_that_was_spread_is_left_in_groups_that_it_has_
 
 
 @simulated()
+async def test_what_does_not_come_out_even_goes_to_the_groups_that_have_least_to_do(
+    world: World,
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work")
+    (home,) = {ref.group for ref in topic.queues}
+    groups = world.opened.store.data_groups
+    assert len(groups) > 3
+    busy = next(each for each in groups if each != home)
+    names = (f"other-{number}" for number in range(1_000))
+    homes = world.client.administrator
+    other = await peer.topic(next(each for each in names if homes._home("default", each) == busy))
+    await peer.publish(other, *[bytes(10_000)] * 10)
+    await publish(peer, "work", b"a")
+    grown = await spread(world, "work", len(groups) - 2)
+    assert set(places(grown)) == set(groups) - {home, busy}
+    assert set(places(grown).values()) == {1}
+
+
+@simulated()
 async def test_a_deletion_that_nobody_waits_for_any_more_leaves_nothing_in_other_groups(
     world: World,
 ) -> None:
