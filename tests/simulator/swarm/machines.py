@@ -274,6 +274,11 @@ class Machine(Computer):
         tasks = self.opened.client.leader_tasks._running.values()
         return not all(each.done() for each in tasks)
 
+    def holds(self, group: RaftGroup) -> bool:
+        """Whether it has a replica of a group, of which it may never have heard."""
+        store = self.opened.store
+        return group in store.groups and store.holds(group)
+
     def serves(self, group: int) -> bool:
         """Whether it says that it leads a group."""
         return self.opened.store.serving(RaftGroup(group)) is not None
