@@ -110,8 +110,9 @@ class LeaderTasks:
         self._started = True
 
     async def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin nothing more, also for what is left unfinished by that."""
         tasks = list(self._running.values())
+        self._running.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

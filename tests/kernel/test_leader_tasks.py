@@ -129,6 +129,9 @@ async def test_a_group_is_looked_at_again_if_a_change_there_was_left_unfinished(
         await asyncio.sleep(0.03)
         assert later.done == [[ONE]] * (before + 1)
         await found.stop()
+        found.unfinished(ONE)
+        await asyncio.sleep(0.03)
+        assert later.done == [[ONE]] * (before + 1)
 
 
 async def test_what_fails_is_tried_again_and_the_next_waits_for_it(
