@@ -223,13 +223,15 @@ class Run:
 
     def _close(self) -> None:
         self.draining = True
+        self.loop.go_on()
+        # What was just begun begins: a coroutine that nobody ever awaits is warned of.
+        self.loop.run_until_complete(asyncio.sleep(0))
         for machine in self.machines.values():
             if machine.runs:
                 machine.kill()
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
-        self.loop.go_on()
         if tasks:
             gathered = asyncio.gather(*tasks, return_exceptions=True)
             self.loop.run_until_complete(gathered)
