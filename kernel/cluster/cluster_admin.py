@@ -69,6 +69,9 @@ class NodeStatus(msgspec.Struct, frozen=True):
     lag: int
     """Entries that it is behind its leaders, in the group where it is furthest behind."""
     error: str
+    copy_setting: int | None = None
+    """Bytes a second that copies may take of it by its settings; 0: no bound; null: it is of an
+    older build, or does not answer."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
@@ -115,8 +118,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     added: list[AddedStatus] = []
     """Data groups that were added since the cluster began."""
     copy_rate: int | None = None
-    """Bytes a second that copies may take of each store; 0: no bound; null: what each store's
-    settings say."""
+    """Bytes a second that copies may take of each store, as it was set; 0: no bound; null: what
+    each store's settings say, which is its `copy_setting`."""
 
 
 class ClusterAdmin:
@@ -165,8 +168,9 @@ class ClusterAdmin:
         return await self._ask(METADATA_GROUP, messages.MOVE, asked)
 
     async def set_copy_rate(self, rate: int) -> StepProgress:
-        """Have the copies that each store takes in have so many bytes a second, 0: no bound. Raises
-        KernelError (`copy_rate.check`; NOT_ALLOWED: an older build leads group 0).
+        """Have the copies that each store takes in have so many bytes a second, 0: no bound,
+        `copy_rate.DEFAULT`: what its settings say. Raises KernelError (`copy_rate.check`;
+        NOT_ALLOWED: an older build leads group 0).
         """
         copy_rate.check(rate)
         try:
@@ -174,7 +178,7 @@ class ClusterAdmin:
         except KernelError as error:
             if error.code is not Code.INVALID_ARGUMENT:
                 raise
-            message = "the store that leads group 0 is of an older build, which knows of no rate"
+            message = "the store that leads group 0 is of an older build, which knows no such rate"
             raise KernelError(Code.NOT_ALLOWED, message) from None
 
     async def set_replicas(self, count: int) -> StepProgress:
@@ -440,6 +444,7 @@ class ClusterAdmin:
             leads=sum(each.leader == number for each in groups),
             lag=max(lags, default=0),
             error=self._error(number, reports),
+            copy_setting=report.copy_setting if report else None,
         )
 
     def _error(self, number: int, reports: Mapping[int, Report]) -> str:

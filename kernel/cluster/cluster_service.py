@@ -108,6 +108,7 @@ class ClusterService:
         if receiver is not None:
             records, setting = local.client.records, receiver.bytes_per_second
             receiver.rate_of = CopyRate(store, clock, records, setting).of
+        self._copy_setting = receiver.bytes_per_second if receiver is not None else None
         self._links = links
         self._roster = roster
         self._clock = clock
@@ -402,7 +403,7 @@ class ClusterService:
     def _set_copy_rate(self, rate: int, reply: Reply) -> None:
         copy_rate.check(rate)
         version, known = copy_rate.read(self._client.records(copy_rate.KEY))
-        if known == rate:
+        if rate == (copy_rate.DEFAULT if known is None else known):
             reply(messages.pack(StepProgress(True, "nothing changes")))
             return
         change = PutRecord(copy_rate.KEY, copy_rate.encode(rate), version)
@@ -574,6 +575,7 @@ class ClusterService:
             added=self._added_status(),
             copy_rate=self._copy_rate(),
             receiving=self._receiving(),
+            copy_setting=self._copy_setting,
         )
 
     def _receiving(self) -> list[SnapshotReport]:

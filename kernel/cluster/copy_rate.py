@@ -33,15 +33,19 @@ RATE_MIN = 1_000_000
 
 RATE_MAX = 100_000_000_000
 
+DEFAULT = -1
+"""As a rate that is asked for: what each store's settings say, so that there is no record. An older
+build refuses it."""
+
 LOOK_MS = 1_000
 """So often the records are looked at, however many pieces come."""
 
 Records = Mapping[str, tuple[int, bytes]]
 
 
-def encode(rate: int) -> bytes:
-    """The record's value."""
-    return b"%d" % rate
+def encode(rate: int) -> bytes | None:
+    """The record's value; None: there is none, for DEFAULT."""
+    return b"%d" % rate if rate != DEFAULT else None
 
 
 def read(records: Records) -> tuple[int, int | None]:
@@ -52,7 +56,7 @@ def read(records: Records) -> tuple[int, int | None]:
 
 def check(rate: int) -> None:
     """Raise KernelError INVALID_ARGUMENT for a rate that cannot be set."""
-    if rate and not RATE_MIN <= rate <= RATE_MAX:
+    if rate not in {0, DEFAULT} and not RATE_MIN <= rate <= RATE_MAX:
         message = f"copies have {RATE_MIN} to {RATE_MAX} bytes a second, or 0 for no bound"
         raise KernelError(Code.INVALID_ARGUMENT, message)
 

@@ -106,7 +106,7 @@ class SetReplicas(msgspec.Struct, frozen=True, array_like=True):
     count: int
     """0: as it is; an older build refuses that."""
     rate: int | None = None
-    """None: as it is; 0: no bound."""
+    """None: as it is; 0: no bound; -1: what each store's settings say."""
 
 
 class AddGroups(msgspec.Struct, frozen=True, array_like=True):
@@ -331,6 +331,9 @@ class Report(msgspec.Struct, frozen=True):
     None: what each store's settings say, or an older build."""
     receiving: list[SnapshotReport] = []
     """Snapshots of groups that other stores send it."""
+    copy_setting: int | None = None
+    """Bytes a second that copies may take of it by its settings, 0: no bound; None: it takes none,
+    or is of an older build."""
 
 
 class Role(StrEnum):

@@ -19,6 +19,7 @@ leader has left is mended (`repairing`).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from ..api.changes import name_of
@@ -49,10 +50,13 @@ from ..store.node import Store
 from . import definition_checks as checks
 from .clearing import Clearing, Touched
 from .definer import Asked, Definer
-from .queue_placement import place_queues
+from .queue_placement import least_first, place_queues
 from .repairing import Repairing
 from .resizing import Resizing
 from .transient_definitions import TransientDefinitions
+
+NOT_KNOWN = frozenset({Code.NOT_LEADER, Code.UNKNOWN_OUTCOME, Code.TIMEOUT, Code.UNAVAILABLE})
+"""After these a change may be decided, and not be carried out in every group."""
 
 
 class Administrator(Definer):
@@ -78,6 +82,8 @@ class Administrator(Definer):
         self.queues_changed: Callable[[TopicInfo, TopicInfo], None] = lambda _before, _after: None
         """Told how a topic was and is, once this process has given it other queues: whoever asked,
         and if it only finished what another leader had begun."""
+        self.unfinished: Callable[[RaftGroup], None] = lambda _home: None
+        """Told that a change which a group has decided may not be carried out to its end."""
         self._last_ident: dict[RaftGroup, int] = {}
         self._transient = TransientDefinitions(
             store.transient_group,
@@ -142,7 +148,12 @@ class Administrator(Definer):
                 return self._tell(topic, resized)
             if self._transient.is_local(change):
                 return await self._transient.carry_out(change, asked)
-            return await self.carry_out(change, asked)
+            try:
+                return await self.carry_out(change, asked)
+            except (KernelError, asyncio.CancelledError) as error:
+                if not isinstance(error, KernelError) or error.code in NOT_KNOWN:
+                    self.unfinished(home)
+                raise
 
     async def let_go_of_queues(self, topic: TopicInfo) -> None:
         """Have a topic lose the sealed queues that everybody is done with."""
@@ -264,9 +275,19 @@ class Administrator(Definer):
         return place_queues(home, self._store.data_groups, queues, closed=self.closed())
 
     def _able_groups(self, topic: TopicInfo) -> Sequence[RaftGroup]:
-        """Those that may get queues of a topic, its home first if that is one."""
+        """Those that may get queues of a topic: first who has least to do, by what is written to
+        them if this store has a replica of each, else by how many queues they have. So each has its
+        part of the topic, and what does not come out even goes to those.
+        """
         groups = self._store.data_groups
-        return list(dict.fromkeys(self._placement(home_of(topic.id), len(groups))))
+        able = list(dict.fromkeys(self._placement(home_of(topic.id), len(groups))))
+        held = filter(self._store.holds, able)
+        written = {each: float(self._store.member(each).log.appended_bytes) for each in held}
+        if len(written) == len(able):
+            return least_first(able, written)
+        others = self._topology.topics.everything()
+        counts = Counter(ref.group for each in others for ref in each.queues)
+        return least_first(able, {each: float(counts[each]) for each in able})
 
     def _known_in(self, topic: TopicInfo) -> set[RaftGroup]:
         # One that was spread has left groups behind, which nobody has a list of. One that is being

@@ -130,6 +130,7 @@ class LocalClient(BaseClient):
         self.leader_tasks = LeaderTasks(
             store, clock.monotonic_ms, self.administer, self._in_background
         )
+        self.administrator.unfinished = self.moves.unfinished = self.leader_tasks.unfinished
         self._predecessors = Predecessors(
             store, self.leader_of, self._unsettled_keys, self._in_background
         )
@@ -162,7 +163,7 @@ class LocalClient(BaseClient):
         self.remote_memory: Elsewhere = NothingElsewhere()
         """What lives in the memory of gateways: `remote` sets it where these are served."""
         self.leader_tasks.add(self.administrator.repair, self.administrator.repair)
-        self.leader_tasks.add(self.moves.resume)
+        self.leader_tasks.add(self.moves.resume, self.moves.resume)
         self.leader_tasks.add(self.administrator.go_on)
         self.leader_tasks.add(self.administrator.go_on_resizing)
         self.leader_tasks.add(self.tree.repair, self.tree.repair)

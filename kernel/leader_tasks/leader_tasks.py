@@ -3,6 +3,7 @@ store serves the group, from then until it does not.
 
     leads(group)  -> mend what the last leader left (changes of the group wait), then lists of the
                      tree, then its moves go on; a while later look again, until nothing is found
+    unfinished    -> a change here was not carried out to its end: look again too
     each second   -> features that group 0 has turned on, topics nobody uses, consumer groups nobody
                      uses, questions about half messages
     follows(group)-> all of that ends here
@@ -69,6 +70,8 @@ class LeaderTasks:
         self._first: list[LeaderTask] = []
         self._later: list[LeaderTask] = []
         self._running: dict[RaftGroup, asyncio.Task[None]] = {}
+        self._unfinished: set[RaftGroup] = set()
+        """Groups that are to be looked at again, whatever is found before."""
         self._waiting: list[RaftGroup] = []
         """Groups that are led before `start`."""
         self._started = False
@@ -89,9 +92,17 @@ class LeaderTasks:
         return self.peer_stores is not None or self._store.is_alone
 
     async def start(self) -> None:
-        """Return once what is led already is mended."""
+        """Return once what is led already is mended, in a store that needs nobody for that. One
+        that does (it leads a group that has just been born, and has no replica of some home) may
+        not be reached yet by those whom it has to ask: it begins, as with any group that it leads
+        later.
+        """
         while self._waiting:
             groups, self._waiting = self._waiting, []
+            if not self._store.is_alone:
+                for group in groups:
+                    self._begin(group, self._look(group))
+                continue
             for work in self._first:
                 await work(groups)
             for group in groups:
@@ -99,8 +110,9 @@ class LeaderTasks:
         self._started = True
 
     async def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin nothing more, also for what is left unfinished by that."""
         tasks = list(self._running.values())
+        self._running.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -121,7 +133,18 @@ class LeaderTasks:
         task = self._running.pop(group, None)
         if task is not None:
             task.cancel()
+        self._unfinished.discard(group)
         self._waiting = [each for each in self._waiting if each != group]
+
+    def unfinished(self, group: RaftGroup) -> None:
+        """A change that a group led here has decided may not be carried out elsewhere yet, and
+        nobody does it: whoever asked has gone, or a group elsewhere has not answered.
+        """
+        if group not in self._running:
+            return  # who leads it next begins with that
+        if self._running[group].done():
+            self._begin(group, self._look_again(group))
+        self._unfinished.add(group)
 
     def _begin(self, group: RaftGroup, work: Coroutine[object, object, None]) -> None:
         self.follows(group)
@@ -133,10 +156,11 @@ class LeaderTasks:
 
     async def _look_again(self, group: RaftGroup) -> None:
         """A store that is alone has nothing that comes late."""
-        again = self.peer_stores is not None
+        again = self.peer_stores is not None or group in self._unfinished
         while again:
             await asyncio.sleep(self.look_again_seconds)
-            again = await self._do(self._later, group)
+            self._unfinished.discard(group)
+            again = await self._do(self._later, group) or group in self._unfinished
 
     async def _do(self, works: list[LeaderTask], group: RaftGroup) -> bool:
         """Whether one of them has to be done again in a while."""

@@ -86,6 +86,8 @@ class Mover:
         self._proposer = proposer
         self._leader_of = leader_of
         self.peer_stores: PeerStores | None = None
+        self.unfinished: Callable[[RaftGroup], None] = lambda _home: None
+        """Told of the home of a task that is in its record, perhaps, and that nobody runs."""
         self._wall_ms = wall_ms
         self._new_id = new_id
         self._keyed_lock = KeyedLock()
@@ -94,19 +96,24 @@ class Mover:
 
     # --- Commands -----------------------------------------------------------------------------
 
-    async def resume(self, groups: Collection[RaftGroup]) -> None:
-        """Go on with the tasks that the last leader of these groups has left; forget those of
-        topics that are gone.
+    async def resume(self, groups: Collection[RaftGroup]) -> bool:
+        """Go on with the tasks of these groups that nobody runs, since their last leader did, or
+        its record could not be written in time; forget those of topics that are gone. Whether to
+        look again: one waits for another of its source.
         """
         await self._level()
-        for _, value in self._records().values():
-            task = decode_task(value)
-            if home_group(self._store.home_groups, task.tenant, task.source) not in groups:
+        waits = False
+        for record in list(self._records()):
+            key, task = self._task_of(record)
+            if task is None or home_group(self._store.home_groups, *key) not in groups:
                 continue
-            if (task.tenant, task.source) not in self._topology.topics:
-                await self._put(task, None)
-            elif task.state is MoveState.RUNNING:
-                self._begin(task)
+            async with self._keyed_lock.of(key):
+                _, task = self._task_of(record)  # as it is by now
+                if task is not None and key not in self._topology.topics:
+                    await self._put(task, None)
+                elif task is not None:
+                    waits |= not self._go_on(task)
+        return waits
 
     def follows(self, group: RaftGroup) -> None:
         """A group is led elsewhere: its tasks go on there."""
@@ -143,7 +150,9 @@ class Mover:
             raise KernelError(Code.LIMIT_EXCEEDED, message)
         async with self._keyed_lock.of((change.tenant, change.name)):
             await self._level()
-            if prefix_of(change.tenant, change.name) + ident in self._records():
+            _, known = self._task_of(prefix_of(change.tenant, change.name) + ident)
+            if known is not None:
+                self._go_on(known)
                 return ident
             for name in (change.name, change.destination):
                 if name is not None and (change.tenant, name) not in self._topology.topics:
@@ -165,9 +174,13 @@ class Mover:
                 to_move=min(ready, change.messages_max or ready),
                 started_ms=self._wall_ms(),
             )
-            await self._write(task)
-            for old in tasks(self._records(), task.tenant, task.source)[KEPT_MAX:]:
-                await self._put(old, None)
+            try:
+                await self._write(task)
+                for old in tasks(self._records(), task.tenant, task.source)[KEPT_MAX:]:
+                    await self._put(old, None)
+            except (KernelError, asyncio.CancelledError):
+                self._unfinished(task)  # it may be written all the same
+                raise
             self._begin(task)
         return task.id
 
@@ -192,6 +205,14 @@ class Mover:
         records = self._store.replica(METADATA_GROUP).state.records
         return {key: each for key, each in records.items() if key.startswith(PREFIX)}
 
+    def _task_of(self, record: str) -> tuple[tuple[str, str], MoveTask | None]:
+        """A task by the key of its record, and (tenant, source); None: there is none."""
+        found = self._records().get(record)
+        if found is None:
+            return ("", ""), None
+        task = decode_task(found[1])
+        return (task.tenant, task.source), task
+
     async def _write(self, task: MoveTask) -> None:
         await self._put(task, msgspec.msgpack.encode(task))
 
@@ -201,6 +222,18 @@ class Mover:
         await self._level()
 
     # --- A task -------------------------------------------------------------------------------
+
+    def _go_on(self, task: MoveTask) -> bool:
+        """Have a task run, unless it is over; False: another one of its source runs."""
+        running = self._running.get((task.tenant, task.source))
+        if task.state is not MoveState.RUNNING or (running is not None and running.id == task.id):
+            return True
+        if running is None:
+            self._begin(task)
+        return running is None
+
+    def _unfinished(self, task: MoveTask) -> None:
+        self.unfinished(home_group(self._store.home_groups, task.tenant, task.source))
 
     def _begin(self, task: MoveTask) -> None:
         key = (task.tenant, task.source)
@@ -213,6 +246,12 @@ class Mover:
             del self._running[key]
 
     async def _run(self, task: MoveTask, running: _Running) -> None:
+        try:
+            await self._move_all(task, running)
+        except KernelError:
+            self._unfinished(task)  # what was moved so far is not in its record
+
+    async def _move_all(self, task: MoveTask, running: _Running) -> None:
         while task.state is MoveState.RUNNING and not running.end.is_set():
             moved, state, failure = await self._step(task)
             if not self._decides(task):

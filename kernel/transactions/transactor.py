@@ -1,7 +1,8 @@
 """Transactions of a process that clients connect to (see `atomic`): gathered here, decided and
 carried out by the leader of their group (`store.transacting`).
 
-One that need not be whole, and cannot be, is carried out in steps (`cross_group`).
+One that need not be whole, and cannot be, is carried out in steps (`cross_group`): also while one
+of its topics is being resized, for messages by themselves can wait until it is known where they go.
 
 Durability: `transact` returns once the leader has applied the entry, which a majority of the
 group's voters has fdatasynced (of transient topics: that is in memory). It is done once, also if
@@ -118,7 +119,14 @@ class Transactor:
             raise KernelError(
                 Code.NOT_SAME_GROUP, "a transaction's queues must live in one Raft group"
             )
-        await self._carry_out(plan, batch)
+        try:
+            await self._carry_out(plan, batch)
+        except KernelError as error:
+            if error.code is not Code.BUSY or transaction.whole:
+                raise
+            # Nothing was done: a topic of it is being resized. Step by step it can wait for that.
+            await self._cross_group.carry_out(batch, transaction.settlements)
+            return
         for each in transaction.changes if self._trace.modes else ():
             self._trace.changed(each.group, each.changes, [None] * len(each.changes))
 

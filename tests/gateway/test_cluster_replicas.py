@@ -27,6 +27,31 @@ def held(status: Any) -> Counter[int]:
     )
 
 
+def copies_go_as_fast_as_is_said(cluster: Cluster) -> None:
+    """How fast is set and taken back while the cluster runs, and it is told what says so."""
+    data = ("--data", str(cluster.stores[4].data))
+
+    def told(*words: str) -> str:
+        code, _, problem = ran("cluster", "replicas", *words, *data)
+        assert code == 0, problem
+        return problem
+
+    assert cluster.status()["copy_rate"] is None
+    assert "copies take 20 MB a second of each store, as was set" in told("--rate", "20")
+    assert (cluster.status()["copy_rate"], cluster.status()["replicas"]) == (20e6, REPLICAS)
+    assert "copies take 20 MB a second of each store, as was set" in told()
+    by_settings = "copies take all they can get of each store, by its settings"
+    assert by_settings in told("--rate", "default")
+    assert by_settings in told()
+    assert cluster.status()["copy_rate"] is None
+    assert {each["copy_setting"] for each in cluster.status()["nodes"]} == {0}
+    code, _, problem = ran("cluster", "replicas", "--rate", "fast", *data)
+    assert (code != 0, "is no number of MB" in problem) == (True, True), problem
+    assert cluster.stores[1].api("PUT", "/cluster/replicas", {}).status == 400
+    refused = cluster.stores[1].api("PUT", "/cluster/replicas", {"copy_rate": 10})
+    assert (refused.status, b"1000000 to" in refused.body) == (400, True)
+
+
 def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives_its_away(
     tmp_path: Path,
 ) -> None:
@@ -61,15 +86,7 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
         assert all(str(group) in out for group in range(GROUPS))
         code, _, problem = ran("cluster", "replicas", "2", "--data", str(cluster.stores[4].data))
         assert (code != 0, "odd number" in problem) == (True, True)
-        assert cluster.status()["copy_rate"] is None
-        code, _, problem = ran(
-            "cluster", "replicas", "--rate", "20", "--data", str(cluster.stores[4].data)
-        )
-        assert (code, "copies take 20 MB a second" in problem) == (0, True), problem
-        assert (cluster.status()["copy_rate"], cluster.status()["replicas"]) == (20e6, REPLICAS)
-        assert cluster.stores[1].api("PUT", "/cluster/replicas", {}).status == 400
-        refused = cluster.stores[1].api("PUT", "/cluster/replicas", {"copy_rate": 10})
-        assert (refused.status, b"1000000 to" in refused.body) == (400, True)
+        copies_go_as_fast_as_is_said(cluster)
 
         code, out, problem = ran(
             "cluster", "groups", "add", "1", "--data", str(cluster.stores[4].data)

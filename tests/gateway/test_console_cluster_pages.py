@@ -60,6 +60,15 @@ def test_leaders_gateways_and_stores_are_moved_from_the_page(
         sign_in(page, gateways[0])
         go(page, gateways[0], "cluster", "Raft groups")
         checked(page, "cluster")
+        page.get_by_text(
+            "Copies of groups take all they can get of each store, by its sett"
+        ).wait_for()
+        asked = {"copy_rate": 20 * 1024**2}
+        assert stores.stores[1].api("PUT", "/cluster/replicas", asked).status == 200
+        page.get_by_text("Copies of groups take 20.0 MiB a second of each store").wait_for()
+        assert (
+            stores.stores[1].api("PUT", "/cluster/replicas", {"copy_rate": "default"}).status == 200
+        )
         leader = stores.leaders()[1]
         to = leader % 3 + 1
         row = row_of(page, "Raft groups", "1")

@@ -75,6 +75,21 @@ async def test_what_is_led_at_the_start_is_mended_before_that_returns() -> None:
     await found.stop()
 
 
+async def test_a_store_starts_though_nobody_is_reached_whom_it_has_to_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It leads a group that was added, and others have its homes: seed 80021 of the swarm."""
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
+    found, first = leader_tasks_of(alone=False), LeaderTask(failures=3)
+    found.add(first)
+    found.leads(ONE)
+    await found.start()
+    assert first.failures == 3
+    await first.was_done(1)
+    assert first.done == [[ONE]]
+    await found.stop()
+
+
 async def test_a_group_is_looked_at_when_it_is_led_and_a_while_later() -> None:
     found, first, later = leader_tasks_of(alone=False), LeaderTask(), LeaderTask()
     found.add(first, later)
@@ -95,6 +110,28 @@ async def test_a_group_is_looked_at_until_nothing_is_found_any_more() -> None:
     assert first.done == [[ONE]]
     assert later.done == [[ONE]] * 3
     await found.stop()
+
+
+async def test_a_group_is_looked_at_again_if_a_change_there_was_left_unfinished() -> None:
+    for alone in (False, True):
+        found, later = leader_tasks_of(alone=alone), LeaderTask()
+        found.add(LeaderTask(), later)
+        found.leads(ONE)
+        await found.start()
+        if not alone:
+            await later.was_done(1)
+        await asyncio.sleep(0.03)
+        before = len(later.done)
+        assert before == (0 if alone else 1)
+        found.unfinished(TWO)  # which is led elsewhere
+        found.unfinished(ONE)
+        await later.was_done(before + 1)
+        await asyncio.sleep(0.03)
+        assert later.done == [[ONE]] * (before + 1)
+        await found.stop()
+        found.unfinished(ONE)
+        await asyncio.sleep(0.03)
+        assert later.done == [[ONE]] * (before + 1)
 
 
 async def test_what_fails_is_tried_again_and_the_next_waits_for_it(

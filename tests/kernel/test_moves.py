@@ -31,6 +31,7 @@ from kernel.api.origins import INTERNAL
 from kernel.broker.group_state import usage
 from kernel.common.errors import Code, KernelError
 from kernel.leader_tasks import mover
+from kernel.leader_tasks.leader_tasks import LOOK_AGAIN_SECONDS
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
@@ -131,6 +132,49 @@ async def test_a_dead_letter_goes_back_only_where_whoever_asks_may_write(world: 
     await move(world, back_to=("b", "c"))
     assert (await ended(world)).state is MoveState.COMPLETED
     assert (ready(world, "b"), ready(world, "dead")) == (3, 0)
+
+
+@simulated()
+async def test_a_task_whose_asker_has_gone_before_its_record_was_written_runs_all_the_same(
+    world: World,
+) -> None:
+    """Seed 80384 of the swarm: it was there for ever, and nobody ran it."""
+    await dead_letters(world, "a")
+    asked = asyncio.ensure_future(move(world))
+    write = world.client.moves._write
+
+    async def written(task: MoveTask) -> None:
+        asked.cancel()
+        await write(task)
+
+    world.client.moves._write = written  # type: ignore[method-assign]
+    await asyncio.gather(asked, return_exceptions=True)
+    world.client.moves._write = write  # type: ignore[method-assign]
+    assert asked.cancelled()
+    await asyncio.sleep(1)
+    assert [each.state for each in listed(world)] == [MoveState.RUNNING]
+    task = await ended(world, 2 * LOOK_AGAIN_SECONDS)
+    assert (task.state, ready(world, "a"), ready(world, "dead")) == (MoveState.COMPLETED, 3, 0)
+
+
+@simulated()
+async def test_a_task_whose_record_cannot_be_written_for_a_while_goes_on(world: World) -> None:
+    await dead_letters(world, "a", count=10)
+    write, failures = world.client.moves._write, 0
+
+    async def refused(task: MoveTask) -> None:
+        nonlocal failures
+        failures += 1
+        raise KernelError(Code.TIMEOUT, "group 0 has no leader")
+
+    await move(world, per_second=2)
+    world.client.moves._write = refused  # type: ignore[method-assign]
+    await asyncio.sleep(5)
+    assert failures == 1
+    world.client.moves._write = write  # type: ignore[method-assign]
+    task = await ended(world, 2 * LOOK_AGAIN_SECONDS)
+    assert task.state is MoveState.COMPLETED
+    assert (ready(world, "a"), ready(world, "dead")) == (10, 0)
 
 
 @simulated()

@@ -85,6 +85,28 @@ async def test_what_cannot_wait_for_the_ring_is_refused_and_never_half_done(worl
 
 
 @understanding
+async def test_a_transaction_that_may_go_in_steps_waits_until_it_is_known_where_it_goes(
+    world: World,
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work")
+    await peer.publish(peer.client.to_topic(topic), b"first")
+    await seal(world, topic, [0])
+    recorder = peer.attach(topic, credit=1)
+    await world.settle_down()
+    ack = Settle(recorder.consumer, Settlement.ACK, [Offset(0)])
+    asked = Transaction(batch_of(peer, [topic], b"second", b"third"), [ack], whole=False)
+    committing = asyncio.ensure_future(peer.client.transact(asked))
+    await asyncio.sleep(1)
+    assert not committing.done()
+    assert figures(world, topic) == (0, 1)
+    topic = await resize(world, topic, 2)
+    await committing
+    found = [await peer.client.leader_of(ref.group).span(ref.id) for ref in topic.queues]
+    assert sum(end - first for first, end in found) == 2, "and what was first is settled"
+
+
+@understanding
 async def test_a_dead_letter_goes_to_the_successor_of_the_queue_that_did_not_take_it(
     world: World,
 ) -> None:

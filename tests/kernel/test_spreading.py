@@ -33,6 +33,7 @@ from kernel.common.feature_levels import GONE, RESIZE
 from kernel.common.ids import NUMBER_BITS, topic_of
 from kernel.definitions import window_hand_over
 from kernel.definitions.resizing import Resizing
+from kernel.leader_tasks.leader_tasks import LOOK_AGAIN_SECONDS
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.resizing import resize
 from tests.simulator.world import World, simulated
@@ -221,6 +222,47 @@ async def test_nothing_of_a_topic_that_was_spread_is_left_in_groups_that_it_has_
     for replica in world.opened.store.replicas():
         assert topic.id not in replica.state.topics
         assert topic.id not in replica.state.resized
+        assert all(topic_of(each) != topic.id for each in replica.state.queues)
+
+
+@simulated()
+async def test_what_does_not_come_out_even_goes_to_the_groups_that_have_least_to_do(
+    world: World,
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work")
+    (home,) = {ref.group for ref in topic.queues}
+    groups = world.opened.store.data_groups
+    assert len(groups) > 3
+    busy = next(each for each in groups if each != home)
+    names = (f"other-{number}" for number in range(1_000))
+    homes = world.client.administrator
+    other = await peer.topic(next(each for each in names if homes._home("default", each) == busy))
+    await peer.publish(other, *[bytes(10_000)] * 10)
+    await publish(peer, "work", b"a")
+    grown = await spread(world, "work", len(groups) - 2)
+    assert set(places(grown)) == set(groups) - {home, busy}
+    assert set(places(grown).values()) == {1}
+
+
+@simulated()
+async def test_a_deletion_that_nobody_waits_for_any_more_leaves_nothing_in_other_groups(
+    world: World,
+) -> None:
+    peer = world.peer()
+    await peer.topic("work")
+    topic = await spread(world, "work", 6)
+    deletion = asyncio.ensure_future(world.client.administer(DeleteTopic(DEFAULT_TENANT, "work")))
+    while world.client.administrator.is_changing(DEFAULT_TENANT, "work") is False:
+        await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)  # it is on its way into the log of the home
+    deletion.cancel()
+    await asyncio.sleep(1)
+    assert world.client.topic(DEFAULT_TENANT, "work") is None, "it was decided all the same"
+    await asyncio.sleep(LOOK_AGAIN_SECONDS)
+    for replica in world.opened.store.replicas():
+        assert topic.id not in replica.state.topics
         assert all(topic_of(each) != topic.id for each in replica.state.queues)
 
 

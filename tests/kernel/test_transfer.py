@@ -11,6 +11,7 @@ import pytest
 
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
+from kernel.log.install import KEPT_MAX
 from kernel.raft.messages import Snapshot
 from kernel.store.snapshots import transfer
 from kernel.store.snapshots.copy_pace import PAUSE_SECONDS_MAX, CopyPace
@@ -263,3 +264,13 @@ async def test_a_disk_without_room_is_waited_for_so_long_and_no_longer(
             async with asyncio.timeout(10):
                 await receiver._until(job, lambda _job: False)
         assert refused.value.code is Code.NO_SPACE
+
+
+def test_a_copy_of_days_makes_way_in_time_and_has_stretches_left() -> None:
+    """What it leaves apart each time is bounded: then it makes way no more."""
+    took_s = 0.0
+    for kept in range(KEPT_MAX - 1):
+        stretch_s = transfer.stretch_seconds(kept)
+        assert stretch_s < transfer.STRETCH_SECONDS + took_s / 10 + 0.001
+        took_s += stretch_s
+    assert took_s > 2.5 * 24 * 3_600

@@ -127,6 +127,12 @@ def _stop(opened: LocalStore) -> None:
     for timer in (opened.housekeeper._ticker, opened.client._second_timer):
         if timer is not None:
             timer.cancel()
+    client = opened.client
+    workers = [each.worker for each in client.moves._running.values()]
+    running = (client.leader_tasks._running, client._predecessors._hearing)
+    for work in (*workers, *client._background, *running[0].values(), *running[1].values()):
+        if work is not None:
+            work.cancel()
     if opened.receiver is not None:
         for task in opened.receiver._tasks.values():
             task.cancel()

@@ -21,12 +21,12 @@ To join and to leave take as long as the data takes: the answer says that it is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from gateway.admin.http.requests import answer, nothing, path_name, read_body
-from kernel.cluster.copy_rate import RATE_MAX
+from kernel.cluster.copy_rate import DEFAULT, RATE_MAX
 from kernel.cluster.messages import Admit, GatewayStatus, Move
 from kernel.cluster.records import NODE_MAX
 from kernel.cluster.replica_count import REPLICAS_MAX
@@ -73,16 +73,17 @@ class MoveAsked(
 class ReplicasAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] | None = None
     """An odd number; null: as it is."""
-    copy_rate: Annotated[int, Meta(ge=0, le=RATE_MAX)] | None = None
+    copy_rate: Annotated[int, Meta(ge=0, le=RATE_MAX)] | Literal["default"] | None = None
     """Bytes a second of copies of groups that each store takes in, 1000000 or more; 0: no bound;
-    null: as it is. The copy of a group that has too few replicas may take four times as much."""
+    "default": what each store's settings say, as before any was set; null: as it is. The copy of a
+    group that has too few replicas may take four times as much."""
 
 
 class ReplicasSet(Struct, frozen=True):
     """What was asked for. What it takes goes on by itself."""
 
     replicas: int | None
-    copy_rate: int | None
+    copy_rate: int | Literal["default"] | None
 
 
 class GroupsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -253,7 +254,8 @@ class ClusterRoutes:
         if asked.replicas is None and asked.copy_rate is None:
             raise KernelError(Code.INVALID_ARGUMENT, "neither `replicas` nor `copy_rate` is given")
         if asked.copy_rate is not None:
-            await self._cluster_admin.set_copy_rate(asked.copy_rate)
+            rate = DEFAULT if asked.copy_rate == "default" else asked.copy_rate
+            await self._cluster_admin.set_copy_rate(rate)
         if asked.replicas is not None:
             await self._cluster_admin.set_replicas(asked.replicas)
         return answer(ReplicasSet(asked.replicas, asked.copy_rate))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Sequence
 from itertools import starmap
@@ -31,6 +32,9 @@ WAIT_SECONDS = 600
 """For a store to take over all data, or to leave: what is longer goes on without the command."""
 
 LOOK_SECONDS = 0.3
+
+DEFAULT = "default"
+"""A rate: what the settings of each store say."""
 
 REPLICAS_COME = (
     "its replicas come behind that, a few at a time (`weir cluster status --groups`); until it has "
@@ -290,6 +294,35 @@ def _await_move(api: Api, group: int, seconds: int) -> Facts:
             )
 
 
+def _bytes_per_second(rate: str) -> int | str:
+    """What `--rate` says, as the API takes it. Raises BadParameter."""
+    if rate == DEFAULT:
+        return rate
+    try:
+        megabytes = float(rate)
+    except ValueError:
+        megabytes = -1
+    if not 0 <= megabytes < math.inf:
+        message = f"{rate} is no number of MB from 0 on, and not `{DEFAULT}`"
+        raise typer.BadParameter(message, param_hint="--rate")
+    return round(megabytes * 1e6)
+
+
+def _copies(bytes_per_second: int | None, settings: dict[str, int | None]) -> str:
+    """How fast copies are, and what says so. `settings`: by store; None: nobody knows."""
+
+    def bound(rate: int) -> str:
+        return f"{rate / 1e6:g} MB a second" if rate else "all they can get"
+
+    if bytes_per_second is not None:
+        return f"copies take {bound(bytes_per_second)} of each store, as was set by --rate"
+    known = {number: rate for number, rate in settings.items() if rate is not None}
+    if len(set(known.values())) == 1:
+        return f"copies take {bound(next(iter(known.values())))} of each store, by its settings"
+    each = "; ".join(f"store {number}: {bound(rate)}" for number, rate in known.items())
+    return f"copies take what each store's settings say{': ' + each if each else ''}"
+
+
 @app.command("replicas")
 @with_groups
 def replicas(
@@ -298,12 +331,12 @@ def replicas(
         typer.Argument(metavar="[NUMBER]", help="An odd number; without one: what is set.", min=1),
     ] = None,
     rate: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--rate",
             metavar="MB",
-            help="Each store takes in so many MB of copies a second at most; 0: no bound.",
-            min=0,
+            help="Each store takes in so many MB of copies a second at most; 0: no bound; default: "
+            "what its settings say.",
         ),
     ] = None,
     *,
@@ -312,9 +345,9 @@ def replicas(
 ) -> None:
     """Have each group in so many stores, copies so fast; or show how it is and what is lacking."""
     api = server.connect()
-    asked: dict[str, int] = {} if number is None else {"replicas": number}
+    asked: dict[str, int | str] = {} if number is None else {"replicas": number}
     if rate is not None:
-        asked["copy_rate"] = round(rate * 1e6)
+        asked["copy_rate"] = _bytes_per_second(rate)
     if asked:
         api.call("PUT", "/cluster/replicas", asked)
     found = api.get("/cluster")
@@ -328,20 +361,19 @@ def replicas(
         for each in found["groups"]
     ]
     wanted = found["replicas"] if number is None else number
-    bytes_per_second = asked.get("copy_rate", found.get("copy_rate"))
+    said = asked.get("copy_rate", found.get("copy_rate"))
+    bytes_per_second = said if isinstance(said, int) else None
+    settings = {str(each["number"]): each.get("copy_setting") for each in found["nodes"]}
     shown = {
         "replicas": wanted,
         "copy_rate": bytes_per_second,
+        "copy_settings": settings,
         "problems": found["problems"],
         "groups": found["groups"],
     }
     put(shown, Table(("group", "stores", "short", "moving"), rows), output)
     say(f"each group is to be in {wanted} stores" if wanted else "each group is in every store")
-    if bytes_per_second is not None:
-        bound = (
-            f"{bytes_per_second / 1e6:g} MB a second" if bytes_per_second else "all they can get"
-        )
-        say(f"copies take {bound} of each store")
+    say(_copies(bytes_per_second, settings))
     for problem in found["problems"]:
         say(problem)
 

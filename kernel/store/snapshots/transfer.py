@@ -76,8 +76,12 @@ HURRY_SECONDS = 300.0
 """A snapshot of a group that is offered so shortly after one was taken in follows from it."""
 
 STRETCH_SECONDS = 60.0
+STRETCH_GROWTH = 1.1
 """So long at a stretch a transfer holds the journal while a rewrite waits, which may be what gives
-room back: then it lets that go first, and takes over what has come."""
+room back: then it lets that go first, and takes over what has come. Each stretch is a tenth longer
+than the one before, which is an eleventh of the time that it took so far. For what stretches leave
+apart is bounded (`install.KEPT_MAX`), and then it holds the journal to its end: with equal ones
+that was after an hour, so it is after two days and a half."""
 
 GAP_SECONDS = 1.0
 """It leaves the journal alone for so long: several times what housekeeping takes to look."""
@@ -90,6 +94,11 @@ LOOKS_MAX = 1_024
 """Entries that are looked for in this journal in one turn of the loop: a millisecond."""
 
 WAIT_SECONDS = 0.05
+
+
+def stretch_seconds(kept: int) -> float:
+    """How long a transfer holds the journal at least, of which so much was kept so far."""
+    return float(STRETCH_SECONDS * STRETCH_GROWTH**kept)
 
 
 class ReadSnapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
@@ -543,7 +552,7 @@ class SnapshotReceiver:
         """
         at, group = 0, RaftGroup(job.group)
         progress = self.progress[group]
-        until = self._loop.time() + STRETCH_SECONDS
+        until = self._loop.time() + stretch_seconds(len(job.kept))
         lacking = await self._lacking(job, indexes)
         if not progress.entries:
             self.taken_entries += job.taken_entries

@@ -51,7 +51,7 @@ def test_without_a_record_the_setting_says_it_and_a_group_that_is_short_has_more
         assert said() == [expected, URGENT * expected, URGENT * expected]
 
 
-@pytest.mark.parametrize("rate", [1, RATE_MIN - 1, RATE_MAX + 1, -1])
+@pytest.mark.parametrize("rate", [1, RATE_MIN - 1, RATE_MAX + 1, -2])
 def test_what_would_be_a_standstill_or_is_no_bound_is_refused(rate: int) -> None:
     with pytest.raises(KernelError) as refused:
         copy_rate.check(rate)
@@ -74,10 +74,16 @@ async def test_it_is_set_while_stores_run_shown_and_there_after_a_restart(
         await until(lambda: 1 in store.roster.records)
         await until(lambda: store.local.store.serving(METADATA_GROUP) is not None)
         admin = store.cluster_admin
-        assert (await admin.status()).copy_rate is None
+        status = await admin.status()
+        assert (status.copy_rate, [each.copy_setting for each in status.nodes]) == (None, [0])
         receiver = store.local.receiver
         assert receiver is not None
         monkeypatch.setattr(copy_rate, "LOOK_MS", 0)
+        for rate in (copy_rate.DEFAULT, RATE, copy_rate.DEFAULT, copy_rate.DEFAULT):
+            await admin.set_copy_rate(rate)
+            shown = None if rate == copy_rate.DEFAULT else rate
+            assert (await admin.status()).copy_rate == shown
+            assert receiver.rate_of(RaftGroup(1)) == (shown or 0)
         for rate in (RATE, 0, 2 * RATE, 2 * RATE):
             await admin.set_copy_rate(rate)
             assert (await admin.status()).copy_rate == rate

@@ -24,6 +24,9 @@ WANTED = (
     *("transaction during a resize", "purge during a resize", "delete during a resize"),
     *("move during a resize", "lease kept over a resize", "size: grow", "size: shrink"),
     *("half message ended during a resize", "redrive during a resize"),
+    *("transaction during a spread", "purge during a spread", "delete during a spread"),
+    *("move during a spread", "redrive during a spread", "half message ended during a spread"),
+    *("transaction in steps during a spread", "lease kept over a resize that spreads"),
     *("all keys told", "free keys told"),
     *("entry held was taken over", "entry kept was taken over"),
 )

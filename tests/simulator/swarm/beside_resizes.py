@@ -10,6 +10,9 @@ it; and what must be true of that:
     stuck_lease_blocks_its_key   and nothing else
     sized_between     a topic with a size has as many queues as that allows
 
+All of it is done beside resizes within a Raft group, and again, by other topics, beside those that
+spread the topic over all of them.
+
 Each has a topic of its own, that nobody else uses; it is looked at once all is quiet. A message is
 known by its body, for one that is moved is a new one. Nothing of it counts as an event of the run:
 as much else happens as without.
@@ -41,6 +44,8 @@ from kernel.api.changes import (
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.message import Ext, Message
 from kernel.api.model import DEFAULT_GROUP, DeadLetter, GroupOptions, TopicInfo, TopicOptions
+from kernel.api.moves import PREFIX as MOVES
+from kernel.api.moves import MoveState, tasks
 from kernel.broker.group_state.resized import ResizedTopic
 from kernel.broker.group_state.state import GroupState
 from kernel.common.errors import Code, KernelError
@@ -63,11 +68,20 @@ SHARE = 0.9
 AT_ONCE = (4, 5, 6)
 """Topics of a run."""
 
+BEGINS = 0.03
+"""Share of looks at which the next of them begins, so that most do in 2,000 events."""
+
 MESSAGES = 6
 KEYS = 4
 QUEUES_MAX = 4
 SPREADS = 0.8
 """Share of the leases over resizes by which the topic gets queues in all Raft groups."""
+
+SPREAD_AT_ONCE = (5, 6)
+"""Topics of a run that are spread while something else than a lease happens to them."""
+
+SPREAD_BEFORE = 0.4
+"""Share of these that had been spread before."""
 
 WAIT_S = 6.0
 """Then the process that was asked has ended, or does not lead any more."""
@@ -115,6 +129,8 @@ class Story:
     """Key and body of a message that somebody keeps."""
     spreads: bool = False
     """Whether its resizes give it queues in all Raft groups."""
+    during: list[str] = field(default_factory=list)
+    """What has happened while it was being resized: counts if it was."""
     is_over: bool = False
 
 
@@ -137,6 +153,12 @@ class BesideResizes:
         happens = run.levels.nodes > 1 and chance.random() < SHARE
         kinds = chance.sample(list(self._acts), chance.choice(AT_ONCE)) if happens else []
         self.stories = [Story(each, f"aside-{number}") for number, each in enumerate(kinds)]
+        if happens:
+            apart = random.Random(run.seed + 13)  # so that the other topics' are as they were
+            some = [each for each in self._acts if each != "size"]
+            for number, each in enumerate(apart.sample(some, apart.choice(SPREAD_AT_ONCE))):
+                at = apart.randint(0, len(self.stories))
+                self.stories.insert(at, Story(each, f"spread-{number}", spreads=True))
         self.half_topics = {each.name for each in self.stories if each.kind == "half"}
         self._waiting = list(self.stories)
         self._count = 0
@@ -145,7 +167,7 @@ class BesideResizes:
     def look(self) -> None:
         """Begin with one, perhaps."""
         run = self._run
-        if self._waiting and not run.peaceful and self._chance.random() < 0.02:
+        if self._waiting and not run.peaceful and self._chance.random() < BEGINS:
             story = self._waiting.pop(0)
             run.note(f"{story.kind} beside a resize of {story.name}")
             self._tasks.append(run.loop.create_task(self._tell(story)))
@@ -162,9 +184,18 @@ class BesideResizes:
                 options = GroupOptions(attempts_max=1, dead_letter=letters)
             made = await self._ask(PutTopic("default", story.name, TopicOptions(), _of(options)))
             if made is not None:
+                await self._spread_before(story)
                 await self._acts[story.kind](story)
+        except Exception as error:  # noqa: BLE001 - told as a crash
+            self._run.crashed(f"{story.kind} beside a resize: {error!r}")
         finally:
             story.is_over = True
+
+    async def _spread_before(self, *stories: Story) -> None:
+        """Some topics have queues in all groups before anything else is done to them."""
+        for each in stories:
+            if each.spreads and self._chance.random() < SPREAD_BEFORE:
+                await self._resize(each)
 
     # --- What is done -----------------------------------------------------------------------
 
@@ -184,30 +215,38 @@ class BesideResizes:
         peer = Peer(client, self._run.clock, story.name)
         batch = client.batch(peer.session, peer)
         bodies = [self._body() for _ in range(3)]
+        # What has queues in several groups is whole if it is of one key; else it goes in steps.
+        whole = not story.spreads or self._chance.random() < 0.5
+        only = self._chance.randrange(KEYS)
         for number, body in enumerate(bodies):
-            parts = Draft(body, key=b"k%d" % number).parts(batch.uid(), 0)
+            key = only if story.spreads and whole else number
+            parts = Draft(body, key=b"k%d" % key).parts(batch.uid(), 0)
             batch.add(client.to_topic(topic), parts, sum(map(len, parts)))
         is_done: bool | None = None
         try:
             async with asyncio.timeout(WAIT_S):
-                await client.transact(Transaction(batch))
+                await client.transact(Transaction(batch, whole=whole))
             is_done = True
-            self._during("transaction", resizing)
+            self._during("transaction", resizing, story)
         except KernelError as error:
             self._run.count(f"transaction refused: {error.code.name}")
             if error.code in REFUSED:
                 is_done = False
-                self._during("transaction refused", resizing)
+                self._during("transaction refused", resizing, story)
         except TimeoutError:
             pass
-        story.together.append((is_done, set(bodies)))
+        if whole:
+            story.together.append((is_done, set(bodies)))
+        else:
+            self._during("transaction in steps", resizing, story)
+            (story.stored if is_done else story.unknown).update(bodies)
 
     async def _purge(self, story: Story) -> None:
         await self._publish(story)
         before = set(story.stored)
         resizing = self._resize(story)
         await asyncio.sleep(self._chance.uniform(0, 0.02))
-        self._during("purge", resizing)
+        self._during("purge", resizing, story)
         # Once: a try of which nothing is heard may purge what comes later.
         purged = await self._ask(PurgeTopic("default", story.name, DEFAULT_GROUP), tries=1)
         if purged is None:
@@ -223,7 +262,7 @@ class BesideResizes:
         resizing = self._resize(story)
         await asyncio.sleep(self._chance.uniform(0, 0.02))
         topic = self._topic(story.name)
-        self._during("delete", resizing)
+        self._during("delete", resizing, story)
         deleted = await self._ask(DeleteTopic("default", story.name), done=Code.NOT_FOUND)
         await resizing
         if topic is None or deleted is None:
@@ -238,26 +277,27 @@ class BesideResizes:
             await self._publish(story)
 
     async def _move(self, story: Story) -> None:
-        source = Story("source", self._source_of(story))
+        source = Story("source", self._source_of(story), spreads=story.spreads)
         made = await self._ask(
             PutTopic("default", source.name, TopicOptions(), _of(GroupOptions()))
         )
         if made is None:
             return
+        await self._spread_before(source)
         await self._publish(source)
         # What was not answered may be there all the same, and be moved.
         story.stored, story.unknown = source.stored, source.unknown
         resizing = self._resize(story)
         resizing_source = self._resize(source)
         await asyncio.sleep(self._chance.uniform(0, 0.02))
-        self._during("move", resizing)
+        self._during("move", resizing, story)
         await self._ask(StartMove("default", source.name, DEFAULT_GROUP, story.name))
         await resizing
         await resizing_source
 
     async def _keep(self, story: Story) -> None:
         """Somebody takes a message for twelve hours, and is never heard of again."""
-        story.spreads = self._chance.random() < SPREADS
+        story.spreads |= self._chance.random() < SPREADS
         await self._publish(story)
         machine, topic = self._at_leader(story.name), self._topic(story.name)
         if machine is None or topic is None:
@@ -308,7 +348,7 @@ class BesideResizes:
         resizing = self._resize(story)
         for token, body in filter(None, tokens):
             await asyncio.sleep(self._chance.uniform(0, 0.02))
-            self._during("half message ended", resizing)
+            self._during("half message ended", resizing, story)
             await self._end_half(story, token, body, commit=self._chance.random() < 0.6)
         late = await self._prepare(story)
         await resizing
@@ -354,46 +394,56 @@ class BesideResizes:
         made = await self._ask(PutTopic("default", letters, TopicOptions(), _of(GroupOptions())))
         if made is None:
             return
+        source = Story("letters", letters, spreads=story.spreads)
+        await self._spread_before(source)
         await self._publish(story)
         await self._reject(story)
-        resizing = self._resize(story)
+        resizing = [self._resize(story)]
+        if story.spreads:
+            resizing.append(self._resize(source))
         await asyncio.sleep(self._chance.uniform(0, 0.02))
-        self._during("redrive", resizing)
+        self._during("redrive", resizing[0], story)
         await self._ask(StartMove("default", letters, DEFAULT_GROUP))
-        await resizing
+        await asyncio.gather(*resizing)
 
     async def _reject(self, story: Story) -> None:
         """Have some of its messages be dead letters."""
-        machine, topic = self._at_leader(story.name), self._topic(story.name)
-        if machine is None or topic is None:
-            return
-        client = machine.opened.client
-        spec = ReceiveSpec(topic, DEFAULT_GROUP, MESSAGES, 1_000, lease_ms=60_000)
-        try:
-            async with asyncio.timeout(WAIT_S):
-                tokens = (await client.receive(spec)).tokens
-                changes = [LeaseChange(each, LeaseVerb.DEAD_LETTER) for each in tokens]
-                await client.settle_leases(topic, DEFAULT_GROUP, changes)
-        except (KernelError, TimeoutError):
-            return
-        self._run.count("dead letters beside a resize")
+        topic = self._topic(story.name)
+        for group in {ref.group: None for ref in topic.queues} if topic is not None else ():
+            machine = self._leader(group)
+            if machine is None:
+                continue
+            client, here = machine.opened.client, _part_of(topic, group)
+            spec = ReceiveSpec(here, DEFAULT_GROUP, MESSAGES, 1_000, lease_ms=60_000)
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    tokens = (await client.receive(spec)).tokens
+                    changes = [LeaseChange(each, LeaseVerb.DEAD_LETTER) for each in tokens]
+                    await client.settle_leases(here, DEFAULT_GROUP, changes)
+            except (KernelError, TimeoutError):
+                continue
+            self._run.count("dead letters beside a resize")
 
     def _source_of(self, story: Story) -> str:
-        """A topic in the same group: stores here know of topics in groups that they hold."""
+        """The other topic of a story, of the same home."""
         names = (f"{story.name}-source-{number}" for number in count())
         return next(each for each in names if self._home(each) == self._home(story.name))
 
     # --- How it is done ---------------------------------------------------------------------
 
-    def _during(self, what: str, resizing: asyncio.Task[bool]) -> None:
+    def _during(self, what: str, resizing: asyncio.Task[bool], story: Story) -> None:
         if not resizing.done():
-            self._run.count(f"{what} during a resize")
+            story.during.append(what)
 
     def _resize(self, story: Story) -> asyncio.Task[bool]:
         async def resize() -> bool:
             queues = self._chance.randint(2, QUEUES_MAX)
             change = ResizeTopic("default", story.name, queues, by_key=True, spread=story.spreads)
-            return await self._ask(change, done=Code.NOT_FOUND) is not None
+            if await self._ask(change, done=Code.NOT_FOUND) is None:
+                return False
+            for what in story.during:
+                self._run.count(f"{what} during a {'spread' if story.spreads else 'resize'}")
+            return True
 
         return self._run.loop.create_task(resize())
 
@@ -481,6 +531,8 @@ class BesideResizes:
         if not all(each.is_over for each in begun):
             return "something beside a resize is not over"
         for story in begun:
+            if why := self._is_moving(story):
+                return why
             for name in (story.name, self._source_of(story)):
                 machine = self._at_leader(name)
                 if machine is None:
@@ -489,6 +541,14 @@ class BesideResizes:
                 if why := _is_changing(state, name):
                     return why
         return ""
+
+    def _is_moving(self, story: Story) -> str:
+        machine, source = self._leader(METADATA_GROUP), self._source_of(story)
+        if story.kind not in BETWEEN_TWO or machine is None:
+            return ""
+        known = tasks(machine.opened.client.records(MOVES), "default", source)
+        is_moving = any(each.state is MoveState.RUNNING for each in known)
+        return f"messages of {source} are being moved" if is_moving else ""
 
     async def check(self) -> None:
         """All of them, once nothing happens any more."""
@@ -565,8 +625,7 @@ class BesideResizes:
             machine = self._leader(group)
             assert machine is not None
             client = machine.opened.client
-            # A store that has no replica of the home knows nothing of it here.
-            here = structs.replace(topic, queues=tuple(e for e in topic.queues if e.group == group))
+            here = _part_of(topic, group)
             spec = ReceiveSpec(here, DEFAULT_GROUP, 10, 2_000, lease_ms=HOURS_12_MS)
             while (received := await client.receive(spec)).deliveries is not None:
                 for slot in received.deliveries.slots:
@@ -579,6 +638,12 @@ class BesideResizes:
                 await client.settle_leases(here, DEFAULT_GROUP, acks)
         return len(got) > before
 
+    def _sound(self, group: RaftGroup) -> Machine:
+        """One of a group, all of which are level, whose disk reads: else it would end by that."""
+        run = self._run
+        voters = (run.machines[each] for each in sorted(run.voters(group)))
+        return next(each for each in voters if each.number != run.flipped)
+
     async def _found(self, name: str) -> Counter[bytes]:
         return Counter([body for body, _ in await self._messages(name)])
 
@@ -589,8 +654,7 @@ class BesideResizes:
         ident = home.member(self._home(name)).state.topic_names.get(("default", name))
         found: list[tuple[bytes, bytes]] = []
         for group in self._data_groups() if ident is not None else ():
-            machine = self._leader(group)
-            assert machine is not None
+            machine = self._sound(group)
             state, store = machine.member(group).state, machine.opened.store
             for queue, offset in list(_unsettled(state, ident)):  # type: ignore[arg-type]
                 run = state.queues[queue].index.find(offset)  # type: ignore[arg-type]
@@ -608,6 +672,11 @@ class BesideResizes:
 
 def _of(options: GroupOptions) -> dict[str, GroupOptions]:
     return {DEFAULT_GROUP: options}
+
+
+def _part_of(topic: TopicInfo, group: RaftGroup) -> TopicInfo:
+    """The topic as far as one Raft group has it: a store pulls from what it leads."""
+    return structs.replace(topic, queues=tuple(e for e in topic.queues if e.group == group))
 
 
 def _key(message: Message) -> bytes:

@@ -10,6 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from kernel.common.errors import KernelError
+from kernel.common.ids import METADATA_GROUP
 from kernel.log.format.checkpoint import Position
 from kernel.log.format.files import segment_name
 from kernel.log.format.segment import HEADER_PAGE_BYTES
@@ -304,7 +305,7 @@ class Faults:
         level = [each for each in tracker.members.learners if is_level(machine, group, each)]
         if tracker.members.learners and not level:
             return
-        change = self._change(chance, tracker.members.voters, tuple(level))
+        change = self._change(chance, group, tracker.members.voters, tuple(level))
         if change is None:
             return
         try:
@@ -316,24 +317,28 @@ class Faults:
             return
 
     def _change(
-        self, chance: random.Random, voters: tuple[int, ...], learners: tuple[int, ...]
+        self,
+        chance: random.Random,
+        group: int,
+        voters: tuple[int, ...],
+        learners: tuple[int, ...],
     ) -> ConfigurationChange | None:
-        outside = [
-            each.number
-            for each in self._run.machines.values()
-            if each.number not in voters and each.number not in learners
-        ]
+        """Group 0 is on every store: first of all, and for good (ADR 30)."""
+        let_go = ADD_LEARNER if group == METADATA_GROUP else REMOVE
+        outside = [each for each in self._run.machines if each not in voters + learners]
         voters_min = VOTERS_MIN if self._run.flipped else 2
         if learners:
             new = chance.choice(learners)
             changes = [Change(ADD_VOTER, new)]
             if len(voters) >= self._run.levels.nodes:
-                changes.append(Change(REMOVE, chance.choice(voters)))
+                changes.append(Change(let_go, chance.choice(voters)))
             return ConfigurationChange(tuple(changes))
         if outside:
-            return ConfigurationChange((Change(ADD_LEARNER, chance.choice(outside)),))
+            new = chance.choice(outside)
+            able = group == METADATA_GROUP or new in self._run.everybody(METADATA_GROUP)
+            return ConfigurationChange((Change(ADD_LEARNER, new),)) if able else None
         if len(voters) > voters_min:
-            return ConfigurationChange((Change(REMOVE, chance.choice(voters)),))
+            return ConfigurationChange((Change(let_go, chance.choice(voters)),))
         return None
 
 

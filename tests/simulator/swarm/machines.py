@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kernel.broker.group_state.state import GroupState
 from kernel.cluster.births import Births
 from kernel.common.errors import Code, KernelError
 from kernel.common.feature_levels import LATEST
-from kernel.common.ids import ADDED_FIRST, RaftGroup, TopicId
-from kernel.definitions.sizing import used_in
-from kernel.in_process.answering_keys import keys_here
+from kernel.common.ids import ADDED_FIRST, RaftGroup
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.errors import FormatError, JournalError
 from kernel.log.format.checkpoint import Position
@@ -21,16 +19,13 @@ from kernel.log.format.mark import MARK_NAME
 from kernel.log.journal import JournalOptions
 from kernel.raft import message_wire as wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, RaftMessage
-from kernel.requests.leader import Leader
-from kernel.requests.peer_stores import KeysAnswer, KeysQuestion, Used
-from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.raft_groups.consensus import RaftTiming
 from kernel.store.recovery.damage import Others
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.disk import Crash, SimulatedDisk
 from tests.simulator.world import WRITER, SeededRandom
 
-from .link import SimulatedLink
+from .peer_stores import SimulatedPeerStores
 
 if TYPE_CHECKING:
     from .raft_rules import Record, Synced
@@ -40,8 +35,9 @@ TIMING = RaftTiming(tick_ms=200, election_ticks=5)
 DATA_GROUPS = 3
 CLAIM_S = 1.0
 TOLD_S = 0.25
-KEYS_S = 3.0
-"""A question about keys is one try (`leaders.QUESTION_TRY_MS`)."""
+LOOK_AGAIN_S = 4.0
+"""Of a leader for what was left half done: in the product it is a minute."""
+
 
 OPTIONS = JournalOptions(
     segment_bytes=16 * 1024, reserve_bytes=16 * 1024, cache_bytes=32 * 1024, cold_bytes=32 * 1024
@@ -134,8 +130,8 @@ class Machine(Computer):
         """Id of its data directory."""
         self.understands = 0 if run.levels.old else LATEST
         """The features that the build which is started here knows."""
-        self.link: SimulatedLink | None = None
-        """From its process to leaders elsewhere."""
+        self.peer_stores: SimulatedPeerStores | None = None
+        """By which its process reaches leaders elsewhere."""
         self.process = 0
         """Counts the processes that have run here."""
         self.hurt: set[int] = set()
@@ -205,48 +201,18 @@ class Machine(Computer):
         """As `cluster.manager` has it look."""
         if self.runs and process == self.process:
             births.look()
+            if self.peer_stores is not None:
+                self.peer_stores.look()
             self._run.loop.call_later(TOLD_S, self._be_told, births, process)
 
     def _reach_others(self, opened: LocalStore) -> None:
-        """Resizes go on in groups that are led elsewhere too, and successors ask there."""
-        run, client = self._run, opened.client
-        link = self.link = SimulatedLink(run, run.seed * 100 + 60 + self.number)
-
-        def leader_of(group: RaftGroup) -> Leader:
-            machine = run.leader(group)
-            return (machine.opened if machine is not None else opened).store.leader(group)
-
-        async def used(group: RaftGroup, topics: Collection[TopicId]) -> Used:
-            machine = run.leader(group)
-            if machine is None or run.network.parts(self, machine):
-                raise KernelError(Code.NOT_LEADER, "nobody who leads it is reached")
-            return used_in(machine.member(group).state, topics)
-
-        async def ask_keys(group: RaftGroup, question: KeysQuestion) -> KeysAnswer:
-            """Of any that takes itself for the leader: it may have been deposed."""
-            leading = [
-                each
-                for each in run.machines.values()
-                if each.runs and each.serves(group) and not run.network.parts(self, each)
-            ]
-            if not leading:
-                raise KernelError(Code.NOT_LEADER, "nobody who leads it is reached")
-            machine = leading[question.version[2] % len(leading)]
-            try:
-                async with asyncio.timeout(KEYS_S):
-                    answer = await keys_here(machine.opened.store, group, question)
-            except TimeoutError:
-                raise KernelError(Code.UNKNOWN_OUTCOME, "it has ended meanwhile") from None
-            if run.network.parts(self, machine):
-                raise KernelError(Code.UNKNOWN_OUTCOME, "the answer is lost")
-            run.count("all keys told" if answer.is_all else "free keys told")
-            return answer
-
-        client.send = RequestPipeline(link, run.clock, run.loop).send
-        client._predecessors._leader_of = leader_of
-        client._predecessors._ask_keys = ask_keys
-        client.sizing._used = used
-        client.sizing.tell = lambda _topic, what, _why: run.beside.sized(what)
+        """It asks other stores, as in a cluster."""
+        run = self._run
+        if run.levels.nodes > 1:
+            self.peer_stores = SimulatedPeerStores(run, self, opened)
+            opened.client.join(self.peer_stores)
+            opened.client.leader_tasks.look_again_seconds = LOOK_AGAIN_S
+        opened.client.sizing.tell = lambda _topic, what, _why: run.beside.sized(what)
 
     async def try_start(self) -> bool:
         """Start, unless the disk has no room."""
@@ -301,6 +267,17 @@ class Machine(Computer):
             if self._run.flipped != self.number:
                 self._run.broken("a good disk loses nothing", what)
         self.hurt = damaged
+
+    @property
+    def mends(self) -> bool:
+        """Whether it looks for what was left half done in a group that it leads."""
+        tasks = self.opened.client.leader_tasks._running.values()
+        return not all(each.done() for each in tasks)
+
+    def holds(self, group: RaftGroup) -> bool:
+        """Whether it has a replica of a group, of which it may never have heard."""
+        store = self.opened.store
+        return group in store.groups and store.holds(group)
 
     def serves(self, group: int) -> bool:
         """Whether it says that it leads a group."""

@@ -84,7 +84,7 @@ class Newborn:
             add(group, born=born)
 
         opened.store.add_group = add_group  # type: ignore[method-assign]
-        opened.client.administrator.closed = lambda: closed(self.known(machine))
+        opened.client.administrator.closed = lambda: closed(read(opened.client.records(PREFIX)))
         opened.client.watch_records(lambda key, _record: self._hears(machine, key))
         return Births(opened.store, opened.client, machine.directory)
 

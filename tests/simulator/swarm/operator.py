@@ -75,10 +75,13 @@ class Operator:
         if self._chance.random() < WRITES and self.pending < PENDING_MAX and not run.peaceful:
             groups = run.groups()
             self._write(groups[self._chance.randrange(len(groups))])
-        if len(run.machines) > 1 and not run.peaceful:
+        if len(run.machines) > 1:
             if self._leaving.random() < LEAVES:
-                self._let_leave()
-            if not run.levels.placed and self._leaving.random() < MOVES:
+                groups = run.groups()[1:]
+                for each in groups if run.peaceful else [self._leaving.choice(groups)]:
+                    self._let_leave(each)
+            moves = not run.levels.placed and not run.peaceful
+            if moves and self._leaving.random() < MOVES:
                 run.faults.change_members(self._leaving, 1)
         if not run.levels.old or run.loop.time() < self._not_before:
             return
@@ -162,18 +165,19 @@ class Operator:
 
     # --- Groups that are left -----------------------------------------------------------------
 
-    def _let_leave(self) -> None:
+    def _let_leave(self, group: RaftGroup) -> None:
         """Tell somebody that it is no member of a group, as `cluster.manager` does it; late
         perhaps: then it may be one again.
         """
         run, chance = self._run, self._leaving
-        group = chance.choice(run.groups()[1:])
         leader = run.leader(group)
         if leader is None:
             return
         core = leader.member(group).core
         members = core.tracker.members
         outside = [each for each in run.machines.values() if not members.has(each.number)]
+        if run.peaceful:  # whoever still has something: else it would take long
+            outside = [each for each in outside if each.runs and each.holds(group)]
         level = [each for each in core.tracker.incoming if each.match >= core.log.committed]
         if outside and not members.voters_outgoing and 2 * len(level) > len(members.voters):
             machine = chance.choice(outside)

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from kernel.broker.group_state.resized import ResizedTopic
 from kernel.broker.group_state.state import GroupState
 from kernel.broker.snapshots.snapshot import dump
+from kernel.common.errors import KernelError
 from kernel.common.feature_levels import LATEST
 from kernel.common.ids import METADATA_GROUP, QueueId, RaftGroup, TopicId, home_of, topic_of
 from kernel.in_process.opening import LocalStore
@@ -149,8 +150,8 @@ class Run:
         for client in (*self._producers, *gateways, *self._subscribers, self._operator):
             client.link.died(machine)
         for each in self.machines.values():
-            if each.link is not None:
-                each.link.died(machine)
+            if each.peer_stores is not None:
+                each.peer_stores.link.died(machine)
         if not self.draining:
             self.loop.call_later(self._chance.uniform(0.1, 5), self._restart, machine)
 
@@ -158,7 +159,12 @@ class Run:
         self._starts.append(self.loop.create_task(self._started(machine)))
 
     async def _started(self, machine: Machine) -> None:
-        if not await machine.try_start() and not self.draining:
+        try:
+            runs = await machine.try_start()
+        except KernelError as error:
+            self.crashed(f"node {machine.number} does not start: {error!r}")
+            return
+        if not runs and not self.draining:
             self.loop.call_later(self._chance.uniform(0.5, 2), self._restart, machine)
 
     def may_lose(self) -> bool:
@@ -217,13 +223,15 @@ class Run:
 
     def _close(self) -> None:
         self.draining = True
+        self.loop.go_on()
+        # What was just begun begins: a coroutine that nobody ever awaits is warned of.
+        self.loop.run_until_complete(asyncio.sleep(0))
         for machine in self.machines.values():
             if machine.runs:
                 machine.kill()
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
-        self.loop.go_on()
         if tasks:
             gathered = asyncio.gather(*tasks, return_exceptions=True)
             self.loop.run_until_complete(gathered)
@@ -408,6 +416,12 @@ class Run:
         leader = self.leader(group)
         return set(leader.member(group).core.tracker.members.voters if leader else ())
 
+    def everybody(self, group: int) -> set[int]:
+        """Voters and learners, as who leads a group knows them; nobody if none does."""
+        leader = self.leader(group)
+        learners = leader.member(group).core.tracker.members.learners if leader else ()
+        return self.voters(group) | set(learners)
+
     def _is_quiet(self) -> bool:
         return not self._why_not()
 
@@ -419,6 +433,8 @@ class Run:
         for machine in self.machines.values():
             if not machine.runs:
                 return f"node {machine.number} does not start"
+            if machine.mends:
+                return f"node {machine.number} mends what was left half done"
         moves = self._placed.why_not() or self.newborn.why_not() or self.beside.why_not()
         if moves:
             return moves

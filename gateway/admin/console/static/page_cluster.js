@@ -2,9 +2,21 @@
 
 import { get } from "./api.js";
 import { h, replace } from "./dom.js";
-import { count, millis, text, words } from "./format.js";
+import { bytes, count, millis, text, words } from "./format.js";
 import { actionButton } from "./forms.js";
 import { plainTable } from "./table.js";
+
+/** How fast copies of groups are, and what says so. */
+function copies(status) {
+  const bound = (rate) => (rate ? `${bytes(rate)} a second` : "all they can get");
+  if (status.copy_rate !== null) return `Copies of groups take ${bound(status.copy_rate)} of each store, as was set while the cluster runs.`;
+  const known = status.nodes.filter((store) => store.copy_setting !== null);
+  if (!known.length) return "Copies of groups take what each store's settings say.";
+  const alike = known.every((store) => store.copy_setting === known[0].copy_setting);
+  return alike
+    ? `Copies of groups take ${bound(known[0].copy_setting)} of each store, by its settings.`
+    : `Copies of groups take what each store's settings say: ${known.map((store) => `store ${store.number} ${bound(store.copy_setting)}`).join("; ")}.`;
+}
 
 const rowsOf = (features) => Object.values(features).find(Array.isArray) || [];
 
@@ -38,6 +50,7 @@ export default {
           { label: "Term", number: true, cell: (row) => count(row.term) }, { label: "Commit", number: true, cell: (row) => count(row.commit) },
           { label: "Replicas", cell: (row) => row.replicas.map((each) => `${each.node}${each.voter ? "" : " (learns)"}${each.lag ? `, ${count(each.lag)} behind` : ""}`).join("; ") },
           { label: "Moving", cell: (row) => row.moving || "–" }, { label: "", cell: (row) => row.actions }], groups),
+        h("p", { class: "calm" }, copies(status)),
         h("h2", {}, "Gateways"), plainTable("Gateways", [
           { label: "Gateway", cell: (row) => row.name },
           { label: "What it says", cell: (row) => Object.entries(row).filter(([name]) => !["name", "actions"].includes(name)).map(([name, value]) => h("div", {}, `${words(name)}: ${text(value)}`)) },
