@@ -27,7 +27,7 @@ WANTED = (
     *("transaction during a spread", "purge during a spread", "delete during a spread"),
     *("move during a spread", "redrive during a spread", "half message ended during a spread"),
     *("transaction in steps during a spread", "lease kept over a resize that spreads"),
-    *("all keys told", "free keys told"),
+    *("all keys told", "free keys told", "ADD_WINDOW applied by the leader"),
     *("entry held was taken over", "entry kept was taken over"),
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""

@@ -216,7 +216,7 @@ class BesideResizes:
         batch = client.batch(peer.session, peer)
         bodies = [self._body() for _ in range(3)]
         # What has queues in several groups is whole if it is of one key; else it goes in steps.
-        whole = not story.spreads or self._chance.random() < 0.5
+        whole = not story.spreads or self._chance.random() < 0.35
         only = self._chance.randrange(KEYS)
         for number, body in enumerate(bodies):
             key = only if story.spreads and whole else number
