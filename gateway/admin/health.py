@@ -23,7 +23,6 @@ from gateway.admin.http.callers import is_known
 from gateway.admin.http.requests import answer
 from gateway.admin.metrics.process_metrics import render
 from gateway.admin.metrics.series_text import END, TextForm, form_of
-from gateway.admin.metrics.topic_metrics import SLICE_S
 from gateway.process.slices import Slice
 from kernel.common.errors import Code, KernelError
 
@@ -196,16 +195,15 @@ class StreamedText(Response):
 
 
 async def _in_slices(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """What is made within a slice, together; the event loop has its turn after each."""
-    piece = Slice(SLICE_S)
+    """What is made within a slice, together; others have their turn after each."""
+    piece = Slice()
     made: list[bytes] = []
     for each in pieces:
         made.append(each)
         if piece.is_over:
             yield b"".join(made)
             made.clear()
-            await asyncio.sleep(0)
-            piece.renew()
+            await piece.pause()
     yield b"".join(made)
 
 

@@ -6,7 +6,6 @@ forgot deletes no messages. So does a password or a secret that it leaves out.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from msgspec import Struct
 
 from adapters.definitions import TopicDefined
 from gateway.definitions.things import SINGULAR, Thing, plain, things_of
+from gateway.process.slices import Slice
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 LISTED_MAX: Final = 5_000
 """Changes that one answer lists, and that one request makes: some seconds, and some hundred KB.
 What is left is counted, and the same request makes it next."""
-
-PIECE_THINGS: Final = 100
-"""Then others have their turn."""
 
 HIDDEN: Final = "(hidden)"
 _SECRETS: Final = frozenset({"password_hash", "sealed_secret"})
@@ -82,9 +79,10 @@ async def plan_of(
 ) -> Plan:
     """What is to be done to have what a document says."""
     plan = Plan()
-    for number, thing in enumerate(things_of(document, kinds)):
-        if number % PIECE_THINGS == PIECE_THINGS - 1:
-            await asyncio.sleep(0)
+    piece = Slice()
+    for thing in things_of(document, kinds):
+        if piece.is_over:
+            await piece.pause()
         tenant_fault = checks.tenant(thing)
         if tenant_fault is not None:
             _add_fault(plan, thing, tenant_fault)

@@ -14,11 +14,11 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from auth.errors import AuthCode
-from gateway.admin import health
 from gateway.admin.health import HealthRoutes, metering_check, serving_check
 from gateway.admin.http.callers import OPERATOR, set_caller
 from gateway.admin.http.errors import STATUS
 from gateway.admin.metrics.store_metrics import disk_check
+from gateway.process import slices
 from kernel.common.errors import Code
 from kernel.store.space.disk_watch import DiskSpace
 from tests.gateway.serving import Process
@@ -161,7 +161,8 @@ class Many(Collector):
 async def test_the_event_loop_has_its_turn_while_the_process_tells_its_own_metrics(
     monkeypatch: pytest.MonkeyPatch, accept: str
 ) -> None:
-    monkeypatch.setattr(health, "SLICE_S", 0)
+    monkeypatch.setattr(slices, "SLICE_S", 0)
+    monkeypatch.setattr(slices, "SHARE", 0)
     routes = HealthRoutes(list, Many())
     scope: Scope = {"type": "http", "headers": [(b"accept", accept.encode())]}
     set_caller(scope, OPERATOR)

@@ -25,6 +25,7 @@ from gateway.admin.operations import API
 from gateway.admin.resources import local_connections
 from gateway.admin.resources.connections import ConnectionRoutes
 from gateway.admin.resources.local_connections import LocalConnections
+from gateway.process import slices
 from kernel.api.client import PutRecord
 from kernel.common.errors import KernelError
 from kernel.remote.mesh.questions import Silent
@@ -270,7 +271,8 @@ async def test_what_cannot_be_asked_is_refused_by_name(query: str) -> None:
 async def test_the_event_loop_has_its_turn_while_very_many_are_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local_connections, "STEP", 1)
+    monkeypatch.setattr(slices, "SLICE_S", 0)
+    monkeypatch.setattr(slices, "SHARE", 0)
     turns = 0
 
     async def count() -> None:

@@ -20,6 +20,7 @@ from gateway.admin.metrics.series_text import (
 )
 from gateway.admin.metrics.topic_metrics import TopicMetrics
 from gateway.config.schema import Metrics
+from gateway.process import slices
 from kernel.api.client import DeleteTopic
 from kernel.api.model import DEFAULT_TENANT, TopicOptions
 from kernel.common.errors import KernelError
@@ -213,7 +214,8 @@ async def test_so_many_detailed_scrapes_at_once_and_no_more(world: World) -> Non
 async def test_the_event_loop_has_its_turn_during_a_scrape(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_metrics, "SLICE_S", 0)
+    monkeypatch.setattr(slices, "SLICE_S", 0)
+    monkeypatch.setattr(slices, "SHARE", 0)
     monkeypatch.setattr(series_text, "SLICE_LINES", 16)
     await fill(world, ((f"t{number}", 0) for number in range(64)))
     turns = 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from contextlib import suppress
 from math import isnan, nan
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ import structlog
 
 from gateway.admin.metrics.topic_metrics import SURVEYED_AT_ONCE
 from gateway.admin.shared_room import SharedRoom
+from gateway.process.slices import Slice
 from kernel.common.errors import KernelError
 
 if TYPE_CHECKING:
@@ -155,8 +157,11 @@ class History:
             await self._topics.look()
             self._select(number)
             await self._take_totals(number)
+        piece = Slice()
         for (tenant, name), series in (*self._selected.items(), *self._opened.items()):
             await self._take_topic(number, tenant, name, series)
+            if piece.is_over:
+                await piece.pause()
 
     @property
     def silent(self) -> list[Missing]:
@@ -199,15 +204,11 @@ class History:
         if number - series.asked >= ASKED_POINTS and (tenant, name) not in self._selected:
             self._opened.remove((tenant, name))
             return
-        try:
+        with suppress(KernelError):  # no leader: the chart has a gap
             await self._client.load(tenant, topics=(name,), routers=())
             topic = self._client.topic(tenant, name)
             if topic is not None:
                 series.put(number, await figures_of(self._client, topic))
-        except KernelError:
-            # No leader: the chart has a gap.
-            return
-        await asyncio.sleep(0)
 
     # --- Looking ----------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ GET /metrics            besides the process's own: totals of tenants; to whoever
                         topics that are selected (`topic_selection`)
 GET /metrics/detailed   ?family=NAME (again for more) &tenant=NAME &name=PATTERN: the others
 
-A scrape goes through all topics, in slices of SLICE_S between which the event loop has its turn.
+A scrape goes through all topics, in slices between which others have their turn.
 Scrapes of /metrics that come at once share a survey.
 """
 
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from kernel.definitions.sizing import Figures
     from kernel.store.replicas.replica import Replica
     from kernel.store.topic_figures import TopicFigures
-
-SLICE_S: Final = 0.000_2
-"""How long topics are gone through before others have their turn."""
 
 DETAILED_MAX = 2
 """Detailed scrapes at once: each holds up to 300 bytes for each series of a family."""
@@ -231,18 +228,17 @@ SLICE_TOPICS = 8
 async def _forget_gone(depths: dict[TopicId, tuple[int, int]], replicas: Sequence[Replica]) -> None:
     """Topics that were deleted, or are led elsewhere by now."""
     led = [each.state.topics for each in replicas if each.serving]
-    piece = Slice(SLICE_S)
+    piece = Slice()
     for ident in list(depths):
         if not any(ident in topics for topics in led):
             del depths[ident]
         if piece.is_over:
-            await asyncio.sleep(0)
-            piece.renew()
+            await piece.pause()
 
 
 async def _slices(replicas: Sequence[Replica]) -> AsyncIterator[Sequence[TopicFigures]]:
-    """All topics, a few at a time; the event loop has its turn each SLICE_S."""
-    piece = Slice(SLICE_S)
+    """All topics, a few at a time; others have their turn between two slices."""
+    piece = Slice()
     part: list[TopicFigures] = []
     for figures in survey(replicas):
         part.append(figures)
@@ -250,6 +246,5 @@ async def _slices(replicas: Sequence[Replica]) -> AsyncIterator[Sequence[TopicFi
             yield part
             part = []
             if piece.is_over:
-                await asyncio.sleep(0)
-                piece.renew()
+                await piece.pause()
     yield part

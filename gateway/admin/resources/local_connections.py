@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from adapters.connections import ChannelShown, ConnectionShown
 from gateway.admin.resources.connection_order import FirstRows, Place, Value
+from gateway.process.slices import Slice
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ TOTALS: Final = "connection-totals"
 """Kinds of question."""
 
 CONSUMES: Final = "consumes"
-
-STEP: Final = 64
-"""Connections looked at before others have their turn: half a millisecond."""
 
 RATE_S: Final = 1.0
 """Between the two looks that a rate is made of."""
@@ -221,13 +219,12 @@ class LocalConnections:
                 yield each, shown
 
     async def _all(self, tenant: str | None) -> AsyncIterator[Found]:
-        """Those of a tenant, a part in each turn of the event loop."""
-        seen = 0
+        """Those of a tenant, in slices between which others have their turn."""
+        piece = Slice()
         for adapter in self._adapters:
             for each in adapter.connections():
-                seen += 1
-                if not seen % STEP:
-                    await asyncio.sleep(0)
+                if piece.is_over:
+                    await piece.pause()
                 if tenant is None or each.owner[0] == tenant:
                     yield each, each.shown()
 
@@ -239,11 +236,12 @@ class LocalConnections:
             await asyncio.sleep(RATE_S)
             measured = [_rates(shown, each.shown()) for each, shown in found]
         rows = []
+        piece = Slice()
         for (each, shown), rate in zip(found, measured, strict=True):
             opened = list(each.channels_shown()) if details else None
             rows.append(self._row(shown, rate, opened))
-            if details:
-                await asyncio.sleep(0)
+            if piece.is_over:
+                await piece.pause()
         return rows
 
     def _row(

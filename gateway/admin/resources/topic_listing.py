@@ -1,14 +1,13 @@
 """Which topics a listing has: filtered, searched, sorted and paged here, whatever number there are.
 
-All topics of the tenant are gone through, in slices of SLICE topics between which the event loop
-has its turn, and no more than a page of them is held. What only leaders know (`ready`, `leased`) is
-taken for the order from the last survey of this process; a gateway of a cluster, which has none of
-that, asks for each, and refuses where too many match.
+All topics of the tenant are gone through, in slices between which others have their turn, and few
+more than two pages of them are held. What only leaders know (`ready`, `leased`) is taken for the
+order from the last survey of this process; a gateway of a cluster, which has none of that, asks for
+each, and refuses where too many match.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import heapq
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import msgspec
 
 from gateway.admin.metrics.history import figures_of
 from gateway.admin.metrics.topic_metrics import SURVEYED_AT_ONCE
+from gateway.process.slices import Slice
 from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from kernel.api.model import TopicInfo
     from kernel.common.ids import TopicId
 
-SLICE: Final = 1_000
-"""Topics gone through before others have their turn: less than a millisecond."""
+LOOK_TOPICS: Final = 16
+"""Topics between two looks at the clock."""
+
+HELD_MORE: Final = 200
+"""Topics beyond two pages that are held before the best are chosen: small pages cost no more."""
 
 ASKED_MAX: Final = 1_000
 """Topics whose leaders are asked one by one for an order."""
@@ -90,12 +93,11 @@ class TopicListing:
         after = _key_of(wanted.after, column) if wanted.after else None
         choose = heapq.nlargest if is_down else heapq.nsmallest
         best: list[tuple[Key, TopicInfo]] = []
-        total = seen = 0
-        for topic in self._client.topics(wanted.tenant):
-            seen += 1
-            if not seen % SLICE:
-                best = choose(wanted.limit + 1, best, key=_first)
-                await asyncio.sleep(0)
+        total = 0
+        piece = Slice()
+        for seen, topic in enumerate(self._client.topics(wanted.tenant)):
+            if not seen % LOOK_TOPICS and piece.is_over:
+                await piece.pause()
             if not self._is_wanted(topic, wanted):
                 continue
             total += 1
@@ -111,6 +113,8 @@ class TopicListing:
             key = value, topic.name
             if after is None or (key < after if is_down else key > after):
                 best.append((key, topic))
+                if len(best) > 2 * wanted.limit + HELD_MORE:
+                    best = choose(wanted.limit + 1, best, key=_first)
         best = choose(wanted.limit + 1, best, key=_first)
         following = None
         if len(best) > wanted.limit:

@@ -10,7 +10,6 @@ is leased, nothing is counted.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -20,6 +19,7 @@ from msgspec import Struct
 from gateway.admin.http.requests import answer, number, path_name
 from gateway.admin.resources.messages import MessageShown
 from gateway.admin.resources.topics import find_topic
+from gateway.process.slices import Slice
 from kernel.api.message import uid_at
 from kernel.api.model import MessageStanding
 from kernel.common.errors import Code, KernelError
@@ -119,6 +119,7 @@ class TraceRoutes:
         """(queue, offset, slot) of what is kept, from an offset of the first queue on; as many are
         read at once as the last ones were small.
         """
+        piece = Slice()
         for queue in (each for each in topic.numbers if each in queues):
             start, end = await self._client.span(topic, queue)
             at = max(start, offset) if queue == queues.start else start
@@ -132,8 +133,9 @@ class TraceRoutes:
                 for each, slot in got:
                     yield queue, each, slot
                 at = got[-1][0] + 1
-                # What is in memory is read without waiting: others have their turn here.
-                await asyncio.sleep(0)
+                # What is in memory is read without waiting.
+                if piece.is_over:
+                    await piece.pause()
                 count = _next_count([len(slot) for _, slot in got])
 
     async def _groups(self, topic: TopicInfo, queue: int, offset: Offset) -> list[GroupTrace]:
