@@ -37,6 +37,7 @@ from gateway.process.running import (
     fatal,
     understands,
 )
+from gateway.process.slices import give_way_to
 from gateway.reporting.node_metering import NodeMetering, node_of
 from gateway.reporting.resize_log import ResizeLog
 from gateway.reporting.trace_stream import ONLY_PROCESS
@@ -85,6 +86,7 @@ class Node(ServingNode):
             understands=understands(),
         )
         self._local = local
+        give_way_to(local.store)
         self._topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
         self._topics.sizes = local.client.sizing.figures
         wills = WillRights()

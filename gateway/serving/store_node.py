@@ -53,6 +53,7 @@ from gateway.process.running import (
     make_data_directory,
     understands,
 )
+from gateway.process.slices import give_way_to
 from gateway.reporting.leader_log import LeaderLog
 from gateway.reporting.node_metering import NodeMetering, node_of
 from gateway.reporting.resize_log import ResizeLog
@@ -139,6 +140,7 @@ class StoreNode(ServingNode):
         )
         self._remote = remote
         join_peer_stores(local, remote, self._clock, self._random)
+        give_way_to(local.store)
         topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
         answer_totals(service.questions, topics, f"store {home.number}")
         topics.sizes = local.client.sizing.figures

@@ -13,7 +13,7 @@ from gateway.process import slices
 from gateway.process.slices import Slice
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
 STEPS = 5
 """Of something that others do: each asks for one more turn of the loop."""
@@ -154,5 +154,54 @@ def test_who_is_cancelled_in_a_pause_keeps_nobody_from_pausing(
             each.cancel()
         monkeypatch.setattr(slices, "PAUSE_S", 0.0)
         await Slice().pause()
+
+    run(work())
+
+
+class SlowDisk:
+    """Writes until it is told that it has."""
+
+    def __init__(self) -> None:
+        self.is_writing = True
+        self._waiting: list[Callable[[], None]] = []
+
+    def when_written(self, action: Callable[[], None]) -> None:
+        self._waiting.append(action)
+
+    def has_written(self, *, goes_on: bool) -> None:
+        self.is_writing = goes_on
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each()
+
+
+def test_a_pause_lasts_until_the_disk_has_written_and_that_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "DISK_S", 60.0)
+    monkeypatch.setattr(slices, "PAUSE_S", 60.0)
+
+    async def work() -> None:
+        disk = SlowDisk()
+        slices.give_way_to(disk)
+        paused = asyncio.ensure_future(Slice(0.0).pause())
+        for goes_on in (True, False):
+            await asyncio.sleep(0.02)
+            assert not paused.done()
+            disk.has_written(goes_on=goes_on)
+        others = Others(STEPS)
+        await paused
+        assert others.done == STEPS
+
+    run(work())
+
+
+def test_a_pause_does_not_wait_for_ever_for_a_disk() -> None:
+    async def work() -> None:
+        slices.give_way_to(SlowDisk())
+        began = time.perf_counter()
+        for _ in range(10):
+            await Slice(0.0).pause()
+        assert time.perf_counter() - began >= 10 * slices.DISK_S
 
     run(work())
