@@ -11,7 +11,6 @@ and sorted twice a second.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from statistics import median, quantiles
@@ -20,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import results
 from benchmarks.kernel_load import put
-from benchmarks.scrape_row import Server, publish, scrape_on, served
+from benchmarks.scrape_row import Server, publish, scraping, served
 from benchmarks.session import ROOT, circumstances, load_average
 
 ROWS = 100
@@ -56,11 +55,8 @@ def measure(server: Server, seconds: float) -> dict[str, float]:
         found[f"{name}, most ms"] = round(max(took_s) * 1_000, 1)
     publish(server.amqp, 2)
     for name, asked in (("alone", []), ("beside a page", list(paths().values()))):
-        child = scrape_on(server, asked, EVERY_S) if asked else 0
-        took = publish(server.amqp, seconds)
-        if child:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
+        with scraping(server, asked, EVERY_S):
+            took = publish(server.amqp, seconds)
         found[f"publish p50 ms, {name}"] = round(median(took), 2)
         found[f"publish p99 ms, {name}"] = round(quantiles(took, n=100)[98], 2)
     ratio = found["publish p99 ms, beside a page"] / found["publish p99 ms, alone"]

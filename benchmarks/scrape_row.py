@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import http.client
+import itertools
 import os
 import shutil
 import subprocess
@@ -129,22 +130,31 @@ def publish(port: int, seconds: float) -> list[float]:
     return took
 
 
-def scrape_on(server: Server, paths: list[str], every_s: float) -> tuple[int, int]:
-    """A process that scrapes until it is killed: its id, and a pipe in which it says how many ms
-    each scrape took, a line each.
+@contextlib.contextmanager
+def scraping(server: Server, paths: list[str], every_s: float) -> Iterator[list[float]]:
+    """Another process scrapes these in turn, if there are any; how long each took, in s, stands in
+    the list afterwards.
     """
-    says, hears = os.pipe()[::-1]
+    took: list[float] = []
+    if not paths:
+        yield took
+        return
+    hears, says = os.pipe()
     child = os.fork()
-    if child:
-        os.close(says)
-        return child, hears
-    os.nice(19)
-    at = 0
-    while True:
-        took, _ = server.scrape(paths[at % len(paths)])
-        os.write(says, b"%d\n" % (took * 1_000))
-        at += 1
-        time.sleep(max(0.0, every_s - took))
+    if not child:
+        os.nice(19)
+        for path in itertools.cycle(paths):
+            one, _ = server.scrape(path)
+            os.write(says, b"%f\n" % one)
+            time.sleep(max(0.0, every_s - one))
+    os.close(says)
+    try:
+        yield took
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        with os.fdopen(hears, "rb") as pipe:
+            took += map(float, pipe)
 
 
 def measure(server: Server, seconds: float) -> dict[str, float]:
@@ -158,13 +168,10 @@ def measure(server: Server, seconds: float) -> dict[str, float]:
         found[f"{name}_mb"] = round(runs[-1][1] / 1e6, 1)
     publish(server.amqp, 2)
     for name, paths in (("alone", []), ("metrics", ["/metrics"]), ("detailed", families)):
-        child, hears = scrape_on(server, paths, SCRAPE_S) if paths else (0, -1)
-        took = publish(server.amqp, seconds)
-        if child:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-            with os.fdopen(hears, "rb") as pipe:
-                found[f"{name}_beside_publisher_s"] = round(median(map(int, pipe)) / 1_000, 2)
+        with scraping(server, paths, SCRAPE_S) as scrapes:
+            took = publish(server.amqp, seconds)
+        if scrapes:
+            found[f"{name}_beside_publisher_s"] = round(median(scrapes), 2)
         found[f"publish_p50_ms_{name}"] = round(median(took), 2)
         found[f"publish_p99_ms_{name}"] = round(quantiles(took, n=100)[98], 2)
     for name in ("metrics", "detailed"):
