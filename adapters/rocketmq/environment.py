@@ -187,15 +187,19 @@ class Environment:
         """
         if not self.client.is_tracing:
             return None
-        principal, address = caller.rights.principal, call.peer
+        principal = caller.rights.principal
         key = (caller.tenant, caller.client_id)
         return ConnectedUser(
             principal.tenant,
             principal.name,
             "rocketmq",
-            self.relayed.get(address, address),
+            self.address_of(call),
             self.clients.connection_of(key),
         )
+
+    def address_of(self, call: Call) -> str:
+        """Address and port of the client that makes a call; empty: not known."""
+        return self.relayed.get(call.peer, call.peer)
 
     def admit(self, call: Call) -> Caller:
         """Who makes a call; looked up once, by its headers. Raises RocketmqError."""

@@ -140,7 +140,6 @@ class StoreNode(ServingNode):
         )
         self._remote = remote
         join_peer_stores(local, remote, self._clock, self._random)
-        give_way_to(local.store)
         topics = TopicMetrics(local.store.replicas, self._clock, self._settings.node.metrics)
         answer_totals(service.questions, topics, f"store {home.number}")
         topics.sizes = local.client.sizing.figures
@@ -255,6 +254,7 @@ class StoreNode(ServingNode):
         assert local.receiver is not None, "a store with peers takes in what they send"
         local.receiver.bytes_per_second = cluster.copy_bytes_per_second
         self._local = local
+        give_way_to(local.store)
         return local, links
 
     async def _listen(self, links: PeerLinks, local: LocalStore) -> None:

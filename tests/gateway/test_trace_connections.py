@@ -93,8 +93,12 @@ def test_the_history_names_who_published_took_and_settled(
     with contextlib.closing(kind(node, str(tmp_path))) as peer:
         peer.write(topic, Neutral(body=b"one"))
         uid = last_of(node, topic)
+        listed = node.api("GET", "/connections").json["connections"]
         peer.read(topic)
     page = until(node, topic, uid, lambda page: "settled" in acts(page))
+    peers = {each["id"]: each["peer"] for each in listed}
+    publishing = next(each["by"] for each in page["events"] if each["what"] == "published")
+    assert peers[publishing["connection"]] == publishing["address"]
     assert acts(page) == ["published", "taken", "settled"]
     assert page["events"][-1]["reason"] in {"ack", None}
     check_names(page, kind.name)

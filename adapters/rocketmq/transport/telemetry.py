@@ -52,8 +52,12 @@ _log = structlog.get_logger("weir.rocketmq")
 class Stream:
     """The open telemetry stream of one client."""
 
-    def __init__(self, call: Call, caller: Caller, client: KnownClient, listener: str) -> None:
+    def __init__(
+        self, call: Call, caller: Caller, client: KnownClient, listener: str, peer: str
+    ) -> None:
+        """`peer`: address and port of the client; empty: not known."""
         self._call = call
+        self._peer = peer
         self._caller = caller
         self._listener = listener
         self.client = client
@@ -78,13 +82,13 @@ class Stream:
         return principal.tenant, principal.name
 
     def shown(self) -> ConnectionShown:
-        """What it is now: gRPC tells neither the connection below it nor its bytes."""
+        """What it is now: gRPC tells nothing of the bytes of the connection below it."""
         tenant, user = self.owner
         return ConnectionShown(
             id=id_of("rocketmq", self.number),
             protocol="rocketmq",
             listener=self._listener,
-            peer="",
+            peer=self._peer,
             ssl=False,
             tenant=tenant,
             user=user,
@@ -260,7 +264,7 @@ class Streams:
         environment = self._service.environment
         key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
-        stream = Stream(call, caller, client, listener)
+        stream = Stream(call, caller, client, listener, environment.address_of(call))
         environment.clients.stream_opened(client, id_of("rocketmq", stream.number))
         environment.figures_of[listener].signed_in(stream)
         environment.counters.streams += 1

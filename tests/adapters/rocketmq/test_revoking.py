@@ -49,7 +49,7 @@ def rechecked(holder: Any) -> None:
 async def test_a_stream_ends_with_its_key_or_its_user() -> None:
     for how in ("key", "user"):
         signed = Signed()
-        stream = Stream(None, signed.caller, KnownClient(KEY, 0), "grpc")  # type: ignore[arg-type]
+        stream = Stream(None, signed.caller, KnownClient(KEY, 0), "grpc", "")  # type: ignore[arg-type]
         rechecked(stream)
         assert not stream.ended.is_set()
         signed.is_admitted = how != "key"

@@ -230,7 +230,7 @@ class Mute:
 
 async def test_questions_that_wait_are_bounded_and_leave_room_for_answers() -> None:
     client = KnownClient(("default", "c"), 0)
-    stream = Stream(Mute(), None, client, "grpc")  # type: ignore[arg-type]
+    stream = Stream(Mute(), None, client, "grpc", "")  # type: ignore[arg-type]
     assert stream.ask(bytes(QUESTION_BYTES_MAX * 2)), "one, however large"
     assert not stream.ask(b"q")
     assert stream.push(b"answer")
