@@ -199,7 +199,8 @@ class Environment:
 
     def address_of(self, call: Call) -> str:
         """Address and port of the client that makes a call; empty: not known."""
-        return self.relayed.get(call.peer, call.peer)
+        peer = call.peer
+        return self.relayed.get(peer, peer)
 
     def admit(self, call: Call) -> Caller:
         """Who makes a call; looked up once, by its headers. Raises RocketmqError."""

@@ -105,11 +105,14 @@ class _Others:
     """What long work of one loop gives way to."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._new_future = loop.create_future
-        self._call_later = loop.call_later
+        self._loop = loop
         self.pausing = asyncio.Lock()
         """Who pauses holds it."""
         self.disk: Disk | None = None
+        self._over: asyncio.Future[None] = loop.create_future()
+        """What the one who pauses waits for."""
+        self._is_told = False
+        """Whether the disk is about to tell: once only, for it may stand still for long."""
 
     @property
     def waits_for_disk(self) -> bool:
@@ -121,18 +124,23 @@ class _Others:
         sleeps, so that the system's own thread that writes has its core.
         """
         assert self.disk is not None
-        written: asyncio.Future[None] = self._new_future()
-
-        def over() -> None:
-            if not written.done():
-                written.set_result(None)
-
-        self.disk.when_written(over)
-        timer = self._call_later(most_s, over)
+        self._over = self._loop.create_future()
+        if not self._is_told:
+            self._is_told = True
+            self.disk.when_written(self._has_written)
+        timer = self._loop.call_later(most_s, self._end_wait)
         try:
-            await written
+            await self._over
         finally:
             timer.cancel()
+
+    def _has_written(self) -> None:
+        self._is_told = False
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
 
 
 _OTHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Others] = WeakKeyDictionary()

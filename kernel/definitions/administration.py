@@ -19,7 +19,6 @@ leader has left is mended (`repairing`).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from ..api.changes import name_of
@@ -50,7 +49,7 @@ from ..store.node import Store
 from . import definition_checks as checks
 from .clearing import Clearing, Touched
 from .definer import Asked, Definer
-from .queue_placement import least_first, place_queues
+from .queue_placement import place_queues
 from .repairing import Repairing
 from .resizing import Resizing
 from .transient_definitions import TransientDefinitions
@@ -275,19 +274,15 @@ class Administrator(Definer):
         return place_queues(home, self._store.data_groups, queues, closed=self.closed())
 
     def _able_groups(self, topic: TopicInfo) -> Sequence[RaftGroup]:
-        """Those that may get queues of a topic: first who has least to do, by what is written to
-        them if this store has a replica of each, else by how many queues they have. So each has its
-        part of the topic, and what does not come out even goes to those.
+        """Those that may get queues of a topic. Each has its part of it; what does not come out
+        even goes to the first: to which least was written, if this store has a replica of each,
+        else from the home on.
         """
         groups = self._store.data_groups
         able = list(dict.fromkeys(self._placement(home_of(topic.id), len(groups))))
-        held = filter(self._store.holds, able)
-        written = {each: float(self._store.member(each).log.appended_bytes) for each in held}
-        if len(written) == len(able):
-            return least_first(able, written)
-        others = self._topology.topics.everything()
-        counts = Counter(ref.group for each in others for ref in each.queues)
-        return least_first(able, {each: float(counts[each]) for each in able})
+        if not all(map(self._store.holds, able)):
+            return able
+        return sorted(able, key=lambda each: self._store.member(each).log.appended_bytes)
 
     def _known_in(self, topic: TopicInfo) -> set[RaftGroup]:
         # One that was spread has left groups behind, which nobody has a list of. One that is being

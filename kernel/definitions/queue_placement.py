@@ -19,19 +19,6 @@ from ..common.ids import RaftGroup
 NOTHING: Mapping[RaftGroup, float] = {}
 
 
-def least_first(
-    groups: Sequence[RaftGroup], *figures: Mapping[RaftGroup, float]
-) -> list[RaftGroup]:
-    """Groups, those that have least to do first; equal ones stay in their order. `figures`: what
-    each has to do, the best known first; the first that names all of them counts. None does: they
-    stay as they are.
-    """
-    for each in figures:
-        if all(group in each for group in groups):
-            return sorted(groups, key=each.__getitem__)
-    return list(groups)
-
-
 def place_queues(
     home: RaftGroup,
     groups: Sequence[RaftGroup],

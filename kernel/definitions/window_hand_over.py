@@ -120,6 +120,8 @@ class WindowHandOver:
         self._wanted[queue, group] = Offset(wanted)
 
     async def _read(self, ref: QueueRef, question: ReadWindow) -> WindowPart:
-        part = await self._propose(ref.group, question)
-        assert isinstance(part, WindowPart)
+        part: object = None
+        # A leader that begins to lead has it carried out by the log, which may forget the result.
+        while not isinstance(part, WindowPart):
+            part = await self._propose(ref.group, question)
         return part

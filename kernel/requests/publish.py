@@ -33,7 +33,7 @@ from ..routing.destinations import Forwarder, Found, named
 from ..routing.watches import LocalWatch
 from .publish_part import RUN_SLOTS_MAX, BatchPart, grows, refer
 
-DEDUPLICATE = int(Feature.DEDUPLICATE)
+_DEDUPLICATE = int(Feature.DEDUPLICATE)
 
 KEY_FIELD = 12
 """Place of the ordering key's hash in a header."""
@@ -351,7 +351,7 @@ class ProducerBatch:
         """To any number of places: one slot per Raft group, one run place per queue. The first
         one counts the message as published.
         """
-        if features & DEDUPLICATE and self.identity is not None:
+        if features & _DEDUPLICATE and self.identity is not None:
             self.fail(position, TWO_IDENTITIES)
             return
         if to.name is not None:

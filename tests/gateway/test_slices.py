@@ -163,14 +163,14 @@ class SlowDisk:
 
     def __init__(self) -> None:
         self.is_writing = True
-        self._waiting: list[Callable[[], None]] = []
+        self.waiting: list[Callable[[], None]] = []
 
     def when_written(self, action: Callable[[], None]) -> None:
-        self._waiting.append(action)
+        self.waiting.append(action)
 
     def has_written(self, *, goes_on: bool) -> None:
         self.is_writing = goes_on
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for each in waiting:
             each()
 
@@ -198,10 +198,12 @@ def test_a_pause_lasts_until_the_disk_has_written_and_that_is_answered(
 
 def test_a_pause_does_not_wait_for_ever_for_a_disk() -> None:
     async def work() -> None:
-        slices.give_way_to(SlowDisk())
+        disk = SlowDisk()
+        slices.give_way_to(disk)
         began = time.perf_counter()
         for _ in range(10):
             await Slice(0.0).pause()
         assert time.perf_counter() - began >= 10 * slices.DISK_S
+        assert len(disk.waiting) == 1, "what stands still is to tell once, not of each pause"
 
     run(work())

@@ -18,7 +18,7 @@ from kernel.common.errors import Code, KernelError
 from kernel.common.ids import ADDED_FIRST, MEMORY_FIRST, RaftGroup, TopicId, home_of, queue_id
 from kernel.common.limits import DATA_GROUPS_MAX
 from kernel.common.placement import home_group, home_groups
-from kernel.definitions.queue_placement import least_first, place_queues
+from kernel.definitions.queue_placement import place_queues
 from kernel.in_process import opening
 from kernel.raft.messages import Membership
 from kernel.store.recovery.recovering import Recovered
@@ -206,15 +206,6 @@ def test_new_queues_go_where_least_is_done() -> None:
     assert place_queues(FOUNDING[0], groups, 1, loads, 2.0) == [ADDED[0]]
     found = Counter(place_queues(FOUNDING[0], groups, 8, loads, 2.0))
     assert found == {ADDED[0]: 3, ADDED[1]: 3, FOUNDING[1]: 1, FOUNDING[2]: 1}
-
-
-def test_groups_are_taken_by_the_first_figures_that_name_all_of_them() -> None:
-    groups = [RaftGroup(each) for each in (3, 1, 2)]
-    some = {RaftGroup(1): 0.0, RaftGroup(2): 9.0}
-    counts = {RaftGroup(1): 5.0, RaftGroup(2): 4.0, RaftGroup(3): 5.0, RaftGroup(65): 0.0}
-    assert least_first(groups, some, counts) == [2, 3, 1]
-    assert least_first(groups, {**some, RaftGroup(3): 1.0}, counts) == [1, 3, 2]
-    assert least_first(groups, some) == least_first(groups) == groups
 
 
 @given(

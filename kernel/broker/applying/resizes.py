@@ -47,7 +47,6 @@ from ..log_commands.resize_commands import (
     SpreadPlan,
     SpreadResize,
     WindowPart,
-    WindowRow,
 )
 from ..observer import Observer
 
@@ -244,7 +243,7 @@ def window_part(state: GroupState, question: ReadWindow) -> WindowPart:
     queue, resized = state.queues.get(question.queue), state.resized.get(topic_of(question.queue))
     ends = resized.sealed if resized is not None else {}
     end = ends.get(question.queue & NUMBER_BITS, NOT_THERE)
-    rows: list[WindowRow] = []
+    rows: list[Seen] = []
     if queue is None or queue.recent is None:
         return WindowPart(end, 0, rows)
     count, found = queue.recent.since(question.first)

@@ -33,9 +33,6 @@ class Recent:
         for row in rows:
             self.add(row)
 
-    def __len__(self) -> int:
-        return sum([end - first for _, first, end in self.cut()])
-
     def get(self, ident: bytes) -> Seen | None:
         """What is known of an id."""
         return self._known.get(ident)

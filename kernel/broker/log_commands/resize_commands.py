@@ -6,6 +6,7 @@ import msgspec
 
 from ...api.model import GroupOptions, QueueRef, TopicOptions
 from ...common.ids import Offset, QueueId, TopicId
+from ..group_state.deduplication import Seen
 
 SEALED = -2
 """Where a run to a sealed queue went: nowhere. Also the number of a half message."""
@@ -100,10 +101,6 @@ class Retire(msgspec.Struct, frozen=True, array_like=True):
     queue: QueueId
 
 
-WindowRow = tuple[bytes, int, bytes, int]
-"""What a queue's window of deduplication knows of a message: (id, offset, uid, log time)."""
-
-
 class ReadWindow(msgspec.Struct, frozen=True, array_like=True):
     """A question: what a queue's window of deduplication knows of offsets from one on. A leader
     answers it without the log. Result: `WindowPart`.
@@ -121,7 +118,7 @@ class WindowPart(msgspec.Struct, frozen=True, array_like=True):
     """Where the queue ends; NOT_THERE: it is not sealed, as far as is known there, or not there."""
     left: int
     """Ids behind these."""
-    rows: list[WindowRow]
+    rows: list[Seen]
 
 
 class AddWindow(msgspec.Struct, frozen=True, array_like=True):
@@ -130,7 +127,7 @@ class AddWindow(msgspec.Struct, frozen=True, array_like=True):
     """
 
     queue: QueueId
-    rows: list[WindowRow]
+    rows: list[Seen]
 
 
 ResizeControl = (
