@@ -99,6 +99,7 @@ class Journal:
             mark=mark,
             segment_bytes=options.segment_bytes,
             reserve_bytes=min(options.reserve_bytes, options.segment_bytes),
+            long_bytes=options.long_bytes,
             place=self._locations.place,
             opened=self._locations.add_segment,
         )
@@ -242,21 +243,12 @@ class Journal:
         return max((len(record[4]) for record in self._writer.pending), default=0)
 
     def begin(self) -> WriteBatch | None:
-        """Frame everything queued as one batch; None if nothing is, or one is in flight.
+        """Frame what is queued as one batch; None if nothing is, or one is in flight. Where very
+        much is queued, groups with little go first (`writer`): the others are in `waiting`.
 
         If no prepared segment is left where one is needed, `WriteBatch.run` allocates it first.
         """
-        writer = self._writer
-        records = writer.pending
-        batch = writer.begin()
-        if batch is not None:
-            for kind, group, term, index, body in records:
-                if kind == _ENTRY:
-                    batch.stable[group] = (index, term)
-                elif kind == RecordType.HARD_STATE:
-                    vote = int.from_bytes(body, "little")
-                    batch.hard_states[group] = HardState(term, vote, index)
-        return batch
+        return self._writer.begin()
 
     def end(self, batch: WriteBatch) -> list[tuple[int, int]]:
         """The batch is on disk: [(group, last stable index)] of the groups with entries in it.

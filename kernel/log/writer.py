@@ -8,9 +8,14 @@
 
 One batch is in flight at most, so a record of batch n + 1 on disk proves that batch n was synced;
 the closing record of each batch says so too. A batch may cross from one segment to the next; only
-then are two files written. `begin` always takes everything that is queued: if no prepared segment
-is left, the batch allocates one itself before it writes, and a full disk is then as fatal as a
-failed sync. So an owner with messages that it may refuse asks `segments_left` before it queues.
+then are two files written. If no prepared segment is left, the batch allocates one itself before it
+writes, and a full disk is then as fatal as a failed sync. So an owner with messages that it may
+refuse asks `segments_left` before it queues.
+
+`begin` takes everything that is queued, but for this: where so much is queued that the disk takes
+long for it, groups of which little is queued go before, in a batch of their own (`_take`). A small
+message then waits for the write that goes on, and not for the next one too. Only the order between
+groups changes, of what nobody has been answered for.
 
 Space: `prepare` keeps two segments ready, the next one and a reserve. When the disk has no room for
 a new one, `can_accept` turns False: the owner then refuses new messages, and settlements go on in
@@ -21,6 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from crc32c import crc32c
 
@@ -52,6 +58,7 @@ from .format.segment import (
     segment_bytes_for,
 )
 from .locations import SEGMENT_SHIFT
+from .reading.tail_cache import cache_key
 
 READY_SEGMENTS = 2
 """The next segment, and the reserve in which settlements go on when the disk is full."""
@@ -61,7 +68,11 @@ BESIDE_BYTES_MAX = 1 << 20
 the thread, whose waiting is little beside the disk's time for it.
 """
 
+LITTLE_SHARE: Final = 16
+"""Of a group so little is queued, as a part of `long_bytes`, that it goes before."""
+
 ENTRY = int(RecordType.ENTRY)
+HARD_STATE = int(RecordType.HARD_STATE)
 
 Pending = tuple[int, int, int, int, bytes]
 """(type, group, term, index, body) of a queued record."""
@@ -115,11 +126,22 @@ class _Part:
 class WriteBatch:
     """One group commit. `start`, or `run` in a thread; then `Journal.end(batch)`."""
 
-    __slots__ = ("bodies", "done", "hard_states", "last_sequence", "parts", "records", "stable")
+    __slots__ = (
+        "bodies",
+        "done",
+        "hard_states",
+        "last_sequence",
+        "parts",
+        "records",
+        "stable",
+        "waiting",
+    )
 
-    def __init__(self, bodies: dict[int, bytes]) -> None:
+    def __init__(self, bodies: dict[int, bytes], waiting: frozenset[int]) -> None:
         self.bodies = bodies
         """Bodies of its entries by cache key."""
+        self.waiting = waiting
+        """Groups of which all that was queued goes into the next batch."""
         self.parts: list[_Part] = []
         self.stable: dict[int, tuple[int, int]] = {}
         """Per group (index, term) of its last entry here: stable once the batch has ended."""
@@ -183,6 +205,7 @@ class Writer:
         mark: MarkFile,
         segment_bytes: int,
         reserve_bytes: int,
+        long_bytes: int,
         place: Callable[[int, int, int, int], None],
         opened: Callable[[Segment], None],
     ) -> None:
@@ -196,6 +219,9 @@ class Writer:
         self.mark = mark
         self._segment_bytes = segment_bytes
         self._reserve_bytes = reserve_bytes
+        self._long_bytes = long_bytes
+        self._little_went = False
+        """Whether little went before in the last batch: the next one takes everything."""
         self._place = place
         """(group, index, position, length) of each entry framed."""
         self.placed: Callable[[int, int, int, int, int, int], None] = _ignore
@@ -241,11 +267,10 @@ class Writer:
     # --- A batch ----------------------------------------------------------------------------
 
     def begin(self) -> WriteBatch | None:
-        """Frame everything queued; None if nothing is, or if a batch is in flight."""
+        """Frame what is queued; None if nothing is, or if a batch is in flight."""
         if self._in_flight is not None or not self.pending:
             return None
-        batch = WriteBatch(self.pending_bodies)
-        records = self._take()
+        records, batch = self._take()
         first = self._sequence
         part = _Part(self._segment, None)
         batch.parts.append(part)
@@ -290,11 +315,43 @@ class Writer:
             segment.file = None
         return sealed
 
-    def _take(self) -> list[Pending]:
+    def _take(self) -> tuple[list[Pending], WriteBatch]:
+        """What the next batch brings."""
+        little = self._little_ones() if self.pending_bytes > self._long_bytes else None
+        self._little_went = little is not None
         records, self.pending = self.pending, []
+        bodies, self.pending_bodies = self.pending_bodies, {}
         self.pending_bytes = 0
-        self.pending_bodies = {}
-        return records
+        waiting: frozenset[int] = frozenset()
+        if little is not None:
+            waiting = frozenset([each[1] for each in records]) - little
+            self.pending = [each for each in records if each[1] in waiting]
+            self.pending_bytes = sum([HEADER_BYTES + len(each[4]) for each in self.pending])
+            records = [each for each in records if each[1] in little]
+            for _, group, _, index, _ in self.pending:
+                key = cache_key(group, index)
+                if key in bodies:
+                    self.pending_bodies[key] = bodies.pop(key)
+        batch = WriteBatch(bodies, waiting)
+        for kind, group, term, index, body in records:
+            if kind == ENTRY:
+                batch.stable[group] = (index, term)
+            elif kind == HARD_STATE:
+                batch.hard_states[group] = HardState(term, int.from_bytes(body, "little"), index)
+        return records, batch
+
+    def _little_ones(self) -> set[int] | None:
+        """Groups of which little is queued, if others have much and wait for no batch before. What
+        the journal copies stays in its order.
+        """
+        queued: dict[int, int] = {}
+        for kind, group, _, _, body in self.pending:
+            if kind not in (ENTRY, HARD_STATE):
+                return None
+            queued[group] = queued.get(group, 0) + len(body)
+        most = self._long_bytes // LITTLE_SHARE
+        little = {group for group, size in queued.items() if size <= most}
+        return little if 0 < len(little) < len(queued) and not self._little_went else None
 
     def _frame(
         self, records: Sequence[Pending], start: int, part: _Part, counts: dict[int, int]

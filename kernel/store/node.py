@@ -366,7 +366,11 @@ class Store:
         batch = self.journal.begin()
         if batch is not None:
             self._writing = batch
-            self._in_flight, self._queued = self._queued, []
+            queued, self._queued = self._queued, []
+            if batch.waiting:
+                self._queued = [each for each in queued if each.member.group in batch.waiting]
+                queued = [each for each in queued if each.member.group not in batch.waiting]
+            self._in_flight = queued
             if not batch.start(self._written):
                 self._writer.submit(batch.run, self._written)
 

@@ -20,6 +20,7 @@ from tests.simulator.peer import ORIGIN, Draft
 from tests.simulator.world import WRITER, World
 
 COMMIT_S = 0.02
+LARGE_COMMIT_BYTES = 1024 * 1024
 READ_BYTES = 256 * 1024
 """What an event loop reads of a socket at once."""
 TURN_COST_US = 50
@@ -103,6 +104,9 @@ class Waited:
         self.bytes_ahead = -1
         """Of others, on their way to the disk when it was read."""
         self.commits_before = -1
+        self.stored_before = 0
+        self.bytes_meanwhile = -1
+        """Of others, that came to the disk from then until it did."""
         self.commits = -1
         """From then until it was on the disk."""
 
@@ -119,14 +123,17 @@ class Machine:
         self.longest_us = 0
         self._soon: list[Callable[[], None]] = []
         self.memory = GatewayMemory(world.clock)
-        world.workers.delay_s[WRITER] = COMMIT_S
+        self.small_commit_s: float = COMMIT_S
+        """How long one takes of less than `LARGE_COMMIT_BYTES`."""
+        world.workers.delay_of = self._delay_s
         client = world.client
         self.turns = FairScheduler(
             client.rounds, self._soon.append, world.loop.call_later, lambda: self.us
         )
         self.client: Client = client
         self._session: Session = client.open_session("test", ORIGIN)
-        self.to: Destinations | None = None
+        self.to: dict[str, Destinations] = {}
+        """By tenant, if it has a topic of its own; "": those that have none."""
         self.connections: list[Publishing] = []
         self.on_the_way: dict[str, int] = {}
         """Bytes that were submitted and are not answered, by tenant."""
@@ -149,12 +156,12 @@ class Machine:
         self._asked.append(Waited(self.turn))
 
     def publish(self, by: Publishing, messages: int, size: int) -> None:
-        assert self.to is not None
+        to = self.to.get(by.tenant, self.to[""])
         batch = self.client.batch(self._session, self)
         batch.tag = by, messages * size, []
         parts = Draft(bytes(size)).parts(batch.uid(), 0)
         for _ in range(messages):
-            batch.add(self.to, parts, sum(map(len, parts)))
+            batch.add(to, parts, sum(map(len, parts)))
         if by.tenant == "victim":
             for _ in range(messages):
                 waited = self._asked.pop(0)
@@ -163,6 +170,7 @@ class Machine:
                     size for tenant, size in self.on_the_way.items() if tenant != by.tenant
                 )
                 waited.commits_before = self.world.opened.store.commits
+                waited.stored_before = self._stored_of_others(by)
                 batch.tag[2].append(waited)
                 self.waited.append(waited)
         self.on_the_way[by.tenant] = self.on_the_way.get(by.tenant, 0) + messages * size
@@ -175,12 +183,29 @@ class Machine:
         self.stored[by.tenant] = self.stored.get(by.tenant, 0) + size
         for each in waited:
             each.commits = self.world.opened.store.commits - each.commits_before
+            each.bytes_meanwhile = self._stored_of_others(by) - each.stored_before
+
+    def _stored_of_others(self, by: Publishing) -> int:
+        return sum(size for tenant, size in self.stored.items() if tenant != by.tenant)
+
+    def _delay_s(self, runner: str) -> float:
+        if runner != WRITER:
+            return 0
+        batch = self.world.opened.store.journal._writer.in_flight
+        written = 0 if batch is None else sum(map(len, batch.bodies.values()))
+        return COMMIT_S if written >= LARGE_COMMIT_BYTES else self.small_commit_s
+
+    async def give_topic(self, tenant: str, name: str) -> None:
+        """A topic of its own, in another group than the others'."""
+        peer = self.world.peer()
+        infos = [await peer.topic("load"), await peer.topic(name)]
+        assert infos[0].queues[0].group != infos[1].queues[0].group
+        self.to = {"": self.client.to_topic(infos[0]), tenant: self.client.to_topic(infos[1])}
 
     async def run(self, seconds: float, each_turn: Callable[[], None] = lambda: None) -> None:
         """Turns, until so much time has passed."""
-        info = await self.world.peer().topic("load") if self.to is None else None
-        if info is not None:
-            self.to = self.client.to_topic(info)
+        if not self.to:
+            self.to[""] = self.client.to_topic(await self.world.peer().topic("load"))
         end_us = self.us + int(seconds * 1e6)
         while self.us < end_us:
             began_us = self.us

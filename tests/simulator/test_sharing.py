@@ -48,12 +48,18 @@ def flooded(
     floods: dict[str, int] | None = None,
     seconds: float = 0.3,
     victims: bool = True,
+    victim_topic: str = "",
 ) -> Machine:
-    """A victim beside tenants that flood with so many connections each."""
+    """A victim beside tenants that flood with so many connections each. `victim_topic`: of its own,
+    in another group than theirs.
+    """
     with World(options=JournalOptions()) as world:
 
         async def scenario() -> Machine:
             machine = Machine(world, cost_ns)
+            if victim_topic:
+                await machine.give_topic("victim", victim_topic)
+                machine.small_commit_s = 0
             victim = machine.connect("victim", SMALL_BYTES)
             machine.ask(victim, SMALL_BYTES)
             await machine.run(0.01)
@@ -105,6 +111,15 @@ def test_ahead_of_a_message_are_two_turns_of_a_flood_of_small_ones() -> None:
 def test_of_messages_of_16_mb_one_goes_to_a_commit() -> None:
     machine = flooded(cost_ns=QUICK_NS, message_bytes=16 * MB, floods={"flood": 4})
     judge(machine, ahead_bytes_max=COMMITS_MAX * 16 * MB)
+    assert machine.stored["flood"] >= 3 * 16 * MB
+
+
+def test_a_message_of_another_group_waits_for_one_commit_of_messages_of_16_mb() -> None:
+    machine = flooded(
+        cost_ns=QUICK_NS, message_bytes=16 * MB, floods={"flood": 4}, victim_topic="a small one"
+    )
+    judge(machine, ahead_bytes_max=COMMITS_MAX * 16 * MB)
+    assert max(each.bytes_meanwhile for each in machine.waited) <= 16 * MB
     assert machine.stored["flood"] >= 3 * 16 * MB
 
 

@@ -36,7 +36,11 @@ from tests.simulator.peer import Peer
 from tests.simulator.stored import wrong_sums
 
 SMALL = JournalOptions(
-    segment_bytes=32 * 1024, reserve_bytes=16 * 1024, cache_bytes=64 * 1024, cold_bytes=64 * 1024
+    segment_bytes=32 * 1024,
+    reserve_bytes=16 * 1024,
+    long_bytes=4 * 1024,
+    cache_bytes=64 * 1024,
+    cold_bytes=64 * 1024,
 )
 """Small enough that a run of 200 operations fills many segments, reads cold ones and rewrites."""
 
@@ -69,6 +73,8 @@ class SimulatedWorkers:
         self.held: set[str] = set()
         self.delay_s: dict[str, float] = {}
         """How long each job of a runner takes (default: no time at all)."""
+        self.delay_of: Callable[[str], float] = lambda name: self.delay_s.get(name, 0)
+        """How long the next job of a runner takes."""
         self.dead = False
         """The process is gone: nothing runs and nothing is reported any more."""
         self._runners: list[SimulatedRunner] = []
@@ -116,7 +122,7 @@ class SimulatedRunner:
         """Begin the next job, unless one takes its time or the runner is held."""
         workers = self._workers
         while self.jobs and not self._busy and not workers.dead and self.name not in workers.held:
-            delay_s = workers.delay_s.get(self.name, 0)
+            delay_s = workers.delay_of(self.name)
             if delay_s:
                 self._busy = True
                 workers.loop.call_later(delay_s, self._delayed)

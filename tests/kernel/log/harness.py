@@ -22,7 +22,11 @@ from tests.simulator.disk import SimulatedDisk
 
 SETTLE = struct.Struct("<QI")
 OPTIONS = JournalOptions(
-    segment_bytes=32 * 1024, reserve_bytes=16 * 1024, cache_bytes=20_000, cold_bytes=20_000
+    segment_bytes=32 * 1024,
+    reserve_bytes=16 * 1024,
+    long_bytes=4 * 1024,
+    cache_bytes=20_000,
+    cold_bytes=20_000,
 )
 META = StoreMeta(bytes(range(16)), bytes(range(100, 116)), None)
 
@@ -129,17 +133,15 @@ class Store:
 
     def commit(self) -> None:
         """Write what is queued, acknowledge it, apply it."""
-        batch = self.journal.begin()
-        if batch is None:
-            return
-        batch.run()
-        for group, index in self.journal.end(batch):
-            self.history.acked[group] = index
-            for at in range(self.applied.get(group, 0) + 1, index + 1):
-                self.apply(group, at, self.history.bodies[group][at - 1])
-        for group, state in batch.hard_states.items():
-            self.history.terms[group] = state.term
-        self.journal.note_synced()
+        while (batch := self.journal.begin()) is not None:
+            batch.run()
+            for group, index in self.journal.end(batch):
+                self.history.acked[group] = index
+                for at in range(self.applied.get(group, 0) + 1, index + 1):
+                    self.apply(group, at, self.history.bodies[group][at - 1])
+            for group, state in batch.hard_states.items():
+                self.history.terms[group] = state.term
+            self.journal.note_synced()
 
     def maintain(self) -> None:
         """Every job that housekeeping wants."""

@@ -40,7 +40,11 @@ LOOK_AGAIN_S = 4.0
 
 
 OPTIONS = JournalOptions(
-    segment_bytes=16 * 1024, reserve_bytes=16 * 1024, cache_bytes=32 * 1024, cold_bytes=32 * 1024
+    segment_bytes=16 * 1024,
+    reserve_bytes=16 * 1024,
+    long_bytes=2 * 1024,
+    cache_bytes=32 * 1024,
+    cold_bytes=32 * 1024,
 )
 _SILENT = frozenset({HEARTBEAT, HEARTBEAT_ANSWER})
 

@@ -129,8 +129,11 @@ def _begin(run: Run, inner: Any) -> Any:
         batch: WriteBatch | None = inner(journal)
         machine = run.machine_of(journal)
         if batch is not None and machine is not None:
-            run.batches[batch] = (machine, machine.pending)
-            machine.pending = []
+            written = [each for each in machine.pending if each[0] not in batch.waiting]
+            machine.pending = [each for each in machine.pending if each[0] in batch.waiting]
+            run.batches[batch] = (machine, written)
+            if batch.waiting:
+                run.count("groups with little written before others")
         return batch
 
     return begin
