@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from gateway.reporting.system_stream import SystemStream
-from kernel.broker.tracing import Event, size_of
+from kernel.broker.tracing import Event
 from kernel.common.errors import KernelError
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class _Written(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decoder = msgspec.msgpack.Decoder(_Written)
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def stream_of(client: Client, clock: Clock) -> SystemStream:
@@ -68,19 +69,18 @@ def stream_of(client: Client, clock: Clock) -> SystemStream:
     return SystemStream(client, clock, TRACE_TOPIC, RETENTION_MS, RETENTION_BYTES)
 
 
-def bodies_of(topic: int, process: str, events: Sequence[Event]) -> Iterator[tuple[bytes, int]]:
-    """Messages of events, and how many events each holds."""
-    encoder = msgspec.msgpack.Encoder()
-    some: list[Event] = []
+def bodies_of(topic: int, process: str, events: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Messages of events, each as msgpack, and how many events each holds."""
+    some: list[msgspec.Raw] = []
     size = 0
     for event in events:
-        some.append(event)
-        size += size_of(event)
-        if size >= MESSAGE_BYTES:
-            yield _TOPIC.pack(topic) + encoder.encode(_Written(_VERSION, process, some)), len(some)
+        if some and size + len(event) > MESSAGE_BYTES:
+            yield _TOPIC.pack(topic) + _encode((_VERSION, process, some)), len(some)
             some, size = [], 0
+        some.append(msgspec.Raw(event))
+        size += len(event)
     if some:
-        yield _TOPIC.pack(topic) + encoder.encode(_Written(_VERSION, process, some)), len(some)
+        yield _TOPIC.pack(topic) + _encode((_VERSION, process, some)), len(some)
 
 
 def events_in(body: bytes, topic: int) -> tuple[str, list[Event]]:

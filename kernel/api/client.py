@@ -197,6 +197,13 @@ class Client(Protocol):
         their state, without leasing them; those gone from disk are left out.
         """
 
+    def note_read(
+        self, topic: TopicInfo, number: int, offsets: Sequence[int], group: str, by: ConnectedUser
+    ) -> None:
+        """Somebody was shown messages of queue `number` that came by `peek`; `group`: in whose
+        name, "" of none. Noted if the topic is traced, which nothing waits for.
+        """
+
     async def span(self, topic: TopicInfo, number: int) -> tuple[int, int]:
         """(first offset that is kept, offset behind the last) of queue `number`. Raises KernelError
         NOT_FOUND: the topic was deleted.

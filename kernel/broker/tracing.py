@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from ..api import message as messages
 from ..api.tracing import ConnectedUser, TraceMode
 from ..common.ids import NUMBER_BITS, LogIndex, QueueId, RaftGroup, TopicId
@@ -35,10 +37,8 @@ RANGES_MAX = 1_000
 
 UID_BYTES = 16
 
-EVENT_BYTES = 64
-RANGE_BYTES = 18
-BY_BYTES = 96
-"""About so much of an event are its fields, each range of it, and who it names."""
+HELD_BYTES = 56
+"""What Python adds to the bytes of an event that waits."""
 
 _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -104,6 +104,8 @@ class What(IntEnum):
     """To another topic: a dead letter, or by a move."""
     CAME = 16
     """The same at the other end."""
+    READ = 17
+    """Shown to somebody who has not taken it."""
 
 
 def picked(queue: int, block: int) -> int:
@@ -130,12 +132,6 @@ def wanted_of(mode: TraceMode, queue: int, ranges: Sequence[Range]) -> list[Rang
     if mode is TraceMode.ALL:
         return [each for each in ranges if each[1] > 0]
     return sampled(queue, ranges)
-
-
-def size_of(event: Event) -> int:
-    """About so many bytes it has when it is written."""
-    named = BY_BYTES if event.by is not None else len(event.reason)
-    return EVENT_BYTES + RANGE_BYTES * len(event.ranges) + len(event.uids) + named
 
 
 def ranges_of(offsets: Sequence[int]) -> list[Range]:
@@ -174,16 +170,21 @@ class PushedTo(Protocol):
         """Who has it, if that is to be noted where it is given something."""
 
 
+_encode_into = msgspec.msgpack.Encoder().encode_into
+
+
 class TraceBuffer:
-    """Events of one process that wait to be written."""
+    """Events of one process that wait to be written, as they will be."""
 
     def __init__(self, total_bytes: int = BUFFER_BYTES, topic_bytes: int = TOPIC_BYTES) -> None:
         self._total_bytes = total_bytes
         self._topic_bytes = topic_bytes
-        self._events: dict[TopicId, list[Event]] = {}
+        self._events: dict[TopicId, list[bytes]] = {}
         self._sizes: dict[TopicId, int] = {}
+        self._encoded = bytearray()
+        """The last event: what `encode` makes takes up to half as much again as it says."""
         self.bytes = 0
-        """About so many are waiting."""
+        """So many are held."""
         self.dropped = 0
         """Events that nobody will read: there was no room, or they could not be written."""
 
@@ -193,17 +194,19 @@ class TraceBuffer:
             for at in range(0, len(event.ranges), RANGES_MAX):
                 self.add(topic, event._replace(ranges=event.ranges[at : at + RANGES_MAX]))
             return
-        size = size_of(event)
+        _encode_into(event, self._encoded)
+        encoded = bytes(self._encoded)
+        size = len(encoded) + HELD_BYTES
         of_topic = self._sizes.get(topic, 0) + size
         if of_topic > self._topic_bytes or self.bytes + size > self._total_bytes:
             self.dropped += 1
             return
-        self._events.setdefault(topic, []).append(event)
+        self._events.setdefault(topic, []).append(encoded)
         self._sizes[topic] = of_topic
         self.bytes += size
 
-    def take(self) -> dict[TopicId, list[Event]]:
-        """All that waits, which is the caller's from now on."""
+    def take(self) -> dict[TopicId, list[bytes]]:
+        """All that waits, as msgpack, which is the caller's from now on."""
         taken, self._events = self._events, {}
         self._sizes, self.bytes = {}, 0
         return taken

@@ -187,6 +187,13 @@ class BaseClient(Lookups, ABC):
         ref = topic.queue_numbered(number)
         return await self.leader_of(ref.group).peek(ref.id, offset, messages)
 
+    def note_read(
+        self, topic: TopicInfo, number: int, offsets: Sequence[int], group: str, by: ConnectedUser
+    ) -> None:
+        """Somebody was shown messages that came by `peek`."""
+        if self.trace.modes:
+            self.trace.read(topic.queue_numbered(number).id, group, by, offsets)
+
     async def span(self, topic: TopicInfo, number: int) -> tuple[int, int]:
         """Offsets that a queue has."""
         ref = topic.queue_numbered(number)

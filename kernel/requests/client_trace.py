@@ -1,9 +1,10 @@
-"""Who has published, taken and settled messages of traced topics, noted by the process that clients
-are connected to.
+"""Who has published, taken, settled and seen messages of traced topics, noted by the process that
+clients are connected to.
 
     answered publish    where each run lies                    -> PUBLISHED
     delivery, pull      what came for a connection             -> TAKEN
     settlement          what a connection asked for            -> SETTLED, with how
+    a look              what somebody was shown                -> READ
 
 Leaders note what happened (`broker.tracing`) and know no connection; the process that has the
 connection knows who it is, and by the answer or the token which queue and offset it is about. Both
@@ -148,6 +149,10 @@ class ClientTrace:
             found.setdefault((QueueId(token[0]), change.by, said), []).append(token[1])
         for (queue, by, said), offsets in found.items():
             self._note(What.SETTLED, queue, group, by, ranges_of(offsets), said)
+
+    def read(self, queue: QueueId, group: str, by: ConnectedUser, offsets: Sequence[int]) -> None:
+        """Somebody was shown messages that he has not taken."""
+        self._note(What.READ, queue, group, by, ranges_of(offsets))
 
     def moved(self, source: Place, target: Place, why: Reason) -> None:
         """A message has gone on from one topic to another: noted at both ends."""

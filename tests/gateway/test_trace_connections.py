@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import msgspec
 import pika
 import pytest
 
@@ -38,8 +39,8 @@ PEERS: tuple[type[Peer], ...] = (SqsPeer, AmqpPeer, RocketmqPeer, MqttPeer)
 
 
 def acts(page: Any) -> list[str]:
-    """What was noted where the clients are connected."""
-    return [each["what"] for each in page["events"] if each["by"] is not None]
+    """What was noted where the clients are connected, but that the tests have looked."""
+    return [each["what"] for each in page["events"] if each["by"] and each["what"] != "read"]
 
 
 def until(node: Process, topic: str, uid: str, done: Callable[[Any], bool]) -> Any:
@@ -56,8 +57,8 @@ def made() -> Iterator[Callable[..., None]]:
     """Makes topics that are traced as long as the test runs: a tenant has no more than some."""
     done: list[tuple[Process, str]] = []
 
-    def make(node: Process, topic: str, kind: str = "work") -> None:
-        assert node.api("POST", "/topics", {"name": topic, "type": kind}).status == 201
+    def make(node: Process, topic: str, kind: str = "work", **more: int) -> None:
+        assert node.api("POST", "/topics", {"name": topic, "type": kind, **more}).status == 201
         assert trace(node, topic, "all").status == 200
         done.append((node, topic))
 
@@ -73,7 +74,7 @@ def last_of(node: Process, topic: str) -> str:
 
 def check_names(page: Any, protocol: str) -> None:
     """Both sides are named."""
-    named = [each for each in page["events"] if each["by"] is not None]
+    named = [each for each in page["events"] if each["by"] and each["what"] != "read"]
     assert {each["by"]["protocol"] for each in named} == {protocol}
     assert {each["by"]["tenant"] for each in named} == {"default"}
     assert {each["by"]["user"] for each in named} == {"guest"}
@@ -123,7 +124,7 @@ def test_a_connection_is_called_as_it_is_listed_and_what_it_asked_for_is_told(
         got.basic_reject(taken(got, "tc-listed").delivery_tag, requeue=True)
         got.basic_ack(taken(got, "tc-listed").delivery_tag)
         page = until(node, "tc-listed", uid, lambda page: acts(page).count("settled") == 2)
-    named = [each for each in page["events"] if each["by"] is not None]
+    named = [each for each in page["events"] if each["by"] and each["what"] != "read"]
     told = [(each["what"], each["reason"], each["by"]["connection"]) for each in named]
     first, second = (rows[each]["id"] for each in ours)
     assert told == [
@@ -134,7 +135,8 @@ def test_a_connection_is_called_as_it_is_listed_and_what_it_asked_for_is_told(
         ("settled", "ack", second),
     ]
     ran = weir("message", "trace", uid, "--topic", "tc-listed", "-o", "json")
-    assert [each["by"] for each in json.loads(ran.out)["history"] if each["by"] is not None] == [
+    shown = json.loads(ran.out)["history"]
+    assert [each["by"] for each in shown if each["by"] and each["what"] != "read"] == [
         each["by"] for each in named
     ]
     text = weir("message", "trace", uid, "--topic", "tc-listed").out
@@ -178,6 +180,36 @@ def test_who_uses_the_admin_api_is_named(node: Process, made: Callable[..., None
     assert acts(page) == ["published", "taken", "settled"]
     named = [each["by"] for each in page["events"] if each["by"] is not None]
     assert {(each["user"], each["protocol"]) for each in named} == {("operator", "weir")}
+
+
+def test_who_looks_without_taking_is_named(
+    node: Process, weir: Callable[..., Ran], made: Callable[..., None]
+) -> None:
+    made(node, "tc-read", "normal", queues=1)
+    sent = node.api("POST", "/topics/tc-read/messages", {"body": "x"}).json
+    node.api("POST", "/topics/tc-read/messages", {"body": "another, further on"})
+    wire = Wire(f"127.0.0.1:{node.listeners['rocketmq.grpc']}", signed("weir", "weir-secret"))
+    try:
+        pulled = wire.pull("tc-read", 0, 0, "billing", batch=1)
+    finally:
+        wire.close()
+    assert [each.body for each in pulled.messages] == [b"x"]
+    assert node.api("GET", "/topics/tc-read/messages?limit=1").status == 200
+    assert node.api("GET", f"/topics/tc-read/trace/{sent['uid']}").json["found"]
+
+    def read(page: Any) -> list[Any]:
+        return [each for each in page["events"] if each["what"] == "read"]
+
+    page = until(node, "tc-read", sent["uid"], lambda page: len(read(page)) >= 3)
+    told = [(each["by"]["user"], each["protocol"], each["group"]) for each in read(page)]
+    assert told == [
+        ("guest", "rocketmq", "billing"),
+        ("operator", "weir", None),
+        ("operator", "weir", None),
+    ]
+    assert all(each["by"]["address"].startswith("127.0.0.1:") for each in read(page))
+    text = weir("message", "trace", sent["uid"], "--topic", "tc-read").out
+    assert "read for group billing by guest of default over rocketmq from 127.0.0.1:" in text
 
 
 def test_moves_and_dead_letters_are_noted_at_both_ends(
@@ -235,7 +267,7 @@ def test_a_half_message_is_known_by_its_uid_once_it_is_committed(
         wire.close()
     assert words(page) == ["stored"]
     assert page["place"] == [shown["queue"], shown["offset"]]
-    (published,) = [each for each in page["events"] if each["by"] is not None]
+    (published,) = [each for each in page["events"] if each["what"] == "published"]
     assert (published["reason"], published["by"]["user"]) == ("committed", "guest")
     assert published["by"]["address"].startswith("127.0.0.1:")
     assert published["by"]["connection"] is None, "it has no telemetry stream"
@@ -266,7 +298,8 @@ def test_gateways_name_who_published_at_one_and_took_at_another(
                     break
                 assert time.monotonic() < ends, page
         check_names(page, kind.name)
-        by = [each["by"]["connection"].partition("@")[2] for each in page["events"] if each["by"]]
+        named = [each for each in page["events"] if each["by"] and each["what"] != "read"]
+        by = [each["by"]["connection"].partition("@")[2] for each in named]
         assert by[0] != by[1] == by[2], "each gateway its own client"
         leaders = {each["process"] for each in noted(page)}
         assert all(each.startswith("store ") for each in leaders), leaders
@@ -304,7 +337,7 @@ def test_a_leader_that_is_killed_takes_nothing_along_that_was_noted_and_nothing_
     assert [each for each in words(page) if each != "handed_out"] == ["stored", "acked"]
     acked = next(each for each in noted(page) if each["what"] == "acked")
     assert acked["process"] not in {f"store {leader}", noted(before)[0]["process"]}
-    by = [each["by"] for each in page["events"] if each["by"] is not None]
+    by = [each["by"] for each in page["events"] if each["by"] and each["what"] != "read"]
     assert [each["protocol"] for each in by] == ["sqs", "amqp", "amqp"]
     gateways = [each["connection"].partition("@")[2] for each in by]
     assert gateways[0] != gateways[1] == gateways[2]
@@ -329,7 +362,9 @@ async def test_what_was_written_before_it_was_known_where_the_message_lies_is_fo
     published = Event(int(What.PUBLISHED), 100_000, 0, "", 0, "", 0, [(3, 2)], b"", who)
     stored = Event(int(What.STORED), 100_000, 0, "", 1, "", 0, [(3, 2)], bytes(16) + ours)
     bodies = [
-        body for event in (published, stored) for body, _ in bodies_of(7, "gateway-1", [event])
+        body
+        for event in (published, stored)
+        for body, _ in bodies_of(7, "gateway-1", [msgspec.msgpack.encode(event)])
     ]
     topic: Any = SimpleNamespace(id=7, tenant="acme")
     for sees_all in (True, False):

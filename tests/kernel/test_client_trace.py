@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from kernel.api.consuming import LeaseChange, LeaseVerb, Received, ReceiveSpec, Settlement
 from kernel.api.model import Reason
 from kernel.api.tracing import ConnectedUser, TraceMode
@@ -32,7 +34,7 @@ def traced(mode: TraceMode = TraceMode.ALL) -> ClientTrace:
 def noted(trace: ClientTrace) -> list[Event]:
     taken = trace.buffer.take()
     assert taken.keys() <= {TOPIC}
-    return taken.get(TOPIC, [])
+    return [msgspec.msgpack.decode(each, type=Event) for each in taken.get(TOPIC, [])]
 
 
 def told(trace: ClientTrace) -> list[tuple[int, ConnectedUser | None, list[tuple[int, int]]]]:
@@ -145,13 +147,14 @@ def test_leaders_and_connections_choose_the_same_messages_of_a_sample() -> None:
     by_leader = TraceBuffer()
     leader = TopicTrace(TopicId(TOPIC), TraceMode.SAMPLE, by_leader, lambda *_: None)
     leader.note(What.ACKED, 1, QUEUE, "g", 1, [(0, end)])
-    (acked,) = by_leader.take()[TOPIC]
+    (encoded,) = by_leader.take()[TOPIC]
+    acked = msgspec.msgpack.decode(encoded, type=Event)
     assert [each for event in noted(trace) for each in event.ranges] == acked.ranges
     assert acked.ranges == sampled(QUEUE, [(0, end)])
 
 
 def test_who_is_named_takes_room_in_the_buffer_and_what_has_none_is_counted() -> None:
-    trace = ClientTrace(TraceBuffer(total_bytes=2_000), lambda: 5)
+    trace = ClientTrace(TraceBuffer(total_bytes=1_000), lambda: 5)
     trace.modes = {TOPIC: TraceMode.ALL}
     for offset in range(20):
         trace.took(consumer(ANN), [offset])

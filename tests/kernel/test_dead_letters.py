@@ -22,10 +22,14 @@ from kernel.api.model import (
     RouterOptions,
     TopicOptions,
 )
+from kernel.api.tracing import TraceMode
+from kernel.broker.log_commands.commands import Control, OutboxDone
+from kernel.broker.tracing import Event, What
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup, home_of
-from kernel.requests.leader import Done
+from kernel.requests.leader import Done, Identity
 from kernel.requests.request_pipeline import Attempt
+from kernel.store.replicas.open_entry import Completion
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
@@ -245,6 +249,49 @@ async def test_a_crash_in_between_sends_a_dead_letter_once(world: World) -> None
         assert places in ((1, 0), (0, 1))
         arrived += places[1]
     assert 0 < arrived < len(copies)
+
+
+@simulated()
+async def test_what_a_leader_sent_before_its_end_is_noted_once_by_the_next(world: World) -> None:
+    """The target has the message, and the source has not let go of it yet."""
+    peer = world.peer()
+    dead = await peer.topic("dead")
+    topic = await peer.topic("work", group=TO_DEAD)
+    await peer.publish(topic, b"bad")
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    trace, sender = world.client.trace, world.client.dead_letters
+    trace.modes = {topic.id: TraceMode.ALL, dead.id: TraceMode.ALL}
+    replica = world.opened.store.replica(topic.queues[0].group)
+    propose, lost = replica.propose, []
+
+    def ended(change: Control, identity: Identity, done: Completion | None) -> None:
+        if isinstance(change, OutboxDone):
+            lost.append(done)
+        else:
+            propose(change, identity, done)
+
+    replica.propose = ended  # type: ignore[method-assign]
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
+    await asyncio.sleep(1)
+    sender.forget(replica.group)
+    for done in lost:
+        assert done is not None
+        done(KernelError(Code.UNKNOWN_OUTCOME, "it leads no more"))
+    replica.propose = propose  # type: ignore[method-assign]
+    world.client.leads(replica)
+    await asyncio.sleep(1)
+    assert lost
+    assert not replica.state.outbox
+    taken = trace.buffer.take()
+    events = {
+        ident: [msgspec.msgpack.decode(each, type=Event) for each in taken[ident]]
+        for ident in (topic.id, dead.id)
+    }
+    moved = [each for each in events[topic.id] if each.what == What.MOVED]
+    came = [each for each in events[dead.id] if each.what == What.CAME]
+    assert [each.ranges for each in (*moved, *came)] == [[(0, 1)], [(0, 1)]]
+    assert moved[0].reason == "to topic dead, queue 0, offset 0: rejected"
 
 
 @simulated()

@@ -219,6 +219,11 @@ class HostileClient:
     def is_tracing(self) -> bool:
         return self.local.is_tracing
 
+    def note_read(
+        self, topic: TopicInfo, number: int, offsets: Sequence[int], group: str, by: ConnectedUser
+    ) -> None:
+        self.local.note_read(topic, number, offsets, group, by)
+
     def open_session(self, name: str, origin: int = 0, by: ConnectedUser | None = None) -> Session:
         return HostileSession(self.local.open_session(name, origin, by))
 

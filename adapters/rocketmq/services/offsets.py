@@ -136,8 +136,12 @@ async def pull_message(environment: Environment, data: bytes, call: Call, store_
     for offset, slot in messages:
         await call.write(writer.message(slot, offset, 1, b""))
     await call.write(wire.next_offset(pull.offset))
+    info = at.topic.info
+    by = environment.by(caller, call) if messages else None
+    if by is not None:
+        shown = [offset for offset, _ in messages]
+        environment.client.note_read(info, pull.number, shown, at.group, by)
     if messages and environment.meter is not None:
-        info = at.topic.info
         counter = environment.meter.unleased_counter(info.tenant, info.name, at.group)
         counter.count(len(messages), *measure_slots([slot for _, slot in messages]))
     environment.counters.delivered += len(messages)

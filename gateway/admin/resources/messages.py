@@ -170,11 +170,13 @@ class MessageRoutes:
         limit = number(request, "limit", PEEK_DEFAULT, least=1, most=PEEK_MAX)
         found: list[MessageShown] = []
         size = 0
+        by = connected_user(request)
         queues = range(first, (first if one else last) + 1)
         async for queue, at, slot in self._walk(topic, queues, offset, since_ms, group):
             if len(found) == limit or size >= PEEK_BYTES_MAX:
                 return answer(MessagePage(found, (queue, at)))
             found.append(self.shown(queue, at, slot))
+            self._client.note_read(topic, queue, [at], group or "", by)
             size += len(slot)
         return answer(MessagePage(found, None))
 

@@ -68,9 +68,9 @@ class TraceSet(Struct, frozen=True):
 
 
 class EventConnection(Struct, frozen=True):
-    """Who published, took or settled: `address` and port, `connection` as connections are listed;
-    both null if they are not known, or of another tenant's user and the caller does not administer
-    the node.
+    """Who published, took, settled or read: `address` and port, `connection` as connections are
+    listed; both null if they are not known, or of another tenant's user and the caller does not
+    administer the node.
     """
 
     tenant: str
@@ -85,10 +85,10 @@ class TraceEvent(Struct, frozen=True):
     handed_out, leased, extended, acked, released, returned, given_up, skipped, purged, trimmed; as
     the process has that the client is connected to (`by`; its own clock), published, taken,
     settled, which says what was asked for (`reason`: ack, release, return, extend, or why it is a
-    dead letter); of dead letters and moves, moved and came, with `reason` for where to and from,
-    and `uid` for what the message is called there; `group`: null: of no consumer group; `protocol`:
-    of whose command it was, `weir` for the server's own; `until_ms`: null: not for a time;
-    `process`: which has noted it.
+    dead letter), and read, which is seen and not taken; of dead letters and moves, moved and came,
+    with `reason` for where to and from, and `uid` for what the message is called there; `group`:
+    null: of no consumer group; `protocol`: of whose command it was, `weir` for the server's own;
+    `until_ms`: null: not for a time; `process`: which has noted it.
     """
 
     time_ms: int

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from gateway.admin.http.callers import connected_user
 from gateway.admin.http.requests import answer, number, path_name
 from gateway.admin.resources.messages import MessageShown
 from gateway.admin.resources.topics import find_topic
@@ -100,7 +101,7 @@ class TraceRoutes:
         limit = number(request, "limit", LOOKED_DEFAULT, least=1, most=LOOKED_MAX)
         ends_ms = self._clock.monotonic_ms() + int(SEARCH_S * 1_000)
         found: list[MessageTrace] = []
-        looked_at = 0
+        looked_at, by = 0, connected_user(request)
         async for queue, at, slot in self._walk(topic, range(first, last + 1), offset, since_ms):
             is_late = looked_at and self._clock.monotonic_ms() >= ends_ms
             if looked_at == limit or len(found) == FOUND_MAX or is_late:
@@ -111,6 +112,7 @@ class TraceRoutes:
                 if wanted.is_id_of(shown):
                     groups = await self._groups(topic, queue, Offset(at))
                     found.append(MessageTrace(shown, groups))
+                    self._client.note_read(topic, queue, [at], "", by)
         return answer(TracePage(found, looked_at, None))
 
     async def _walk(

@@ -110,25 +110,27 @@ class Outboxes(Protocol):
 
 
 class _Moving(NamedTuple):
-    """What one group is sent of an item."""
+    """What is sent of an item, for who traces it."""
 
     source: Place
     reason: Reason
-    runs: Sequence[Sequence[int]]
+    uid: bytes
+    """Of the dead letter."""
+    topics: Sequence[TopicInfo]
+    """Where it goes."""
 
 
 class _Attempt:
     """One time that an item was sent."""
 
-    __slots__ = ("failed", "left", "sealed", "topics", "uid")
+    __slots__ = ("failed", "left", "moving", "placed", "sealed")
 
-    def __init__(self, parts: int, uid: bytes, topics: Sequence[TopicInfo]) -> None:
+    def __init__(self, parts: int, moving: _Moving) -> None:
         self.left = parts
         """Parts that have no answer yet."""
-        self.uid = uid
-        """Of the dead letter."""
-        self.topics = topics
-        """Where it goes."""
+        self.moving = moving
+        self.placed: list[tuple[int, int]] = []
+        """(queue, offset) where it has come to lie, while anything is traced."""
         self.failed = False
         """One was not taken: all are sent once more."""
         self.sealed = False
@@ -291,9 +293,9 @@ class DeadLetterSender:
             ref = topic.queue_of(message.key_hash, once=True)
             age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
-        uid = messages.uid_at(dead_letter, 0)
-        attempt = outbox.sending[item.number] = _Attempt(len(parts), uid, targets)
         source = Place(item.topic, item.queue, item.offset, message.uid)
+        moving = _Moving(source, item.reason, messages.uid_at(dead_letter, 0), targets)
+        attempt = outbox.sending[item.number] = _Attempt(len(parts), moving)
         sender = (OUTBOX_CLIENT | replica.group, 1)
         if replica.group == TRANSIENT_GROUP:
             sender = (self._client.outbox_client, OUTBOX_EPOCH)
@@ -301,11 +303,10 @@ class DeadLetterSender:
             self._done(outbox, replica, item.number)
         for group, runs in parts.items():
             identity = (*sender, item.number)
-            moving = _Moving(source, item.reason, runs)
             self._client.send_to(
                 group,
                 partial(_store_dead_letter, identity, runs, dead_letter),
-                partial(self._part_done, outbox, replica, item.number, attempt, moving),
+                partial(self._part_done, outbox, replica, item.number, attempt, runs),
             )
 
     def _targets(
@@ -329,7 +330,7 @@ class DeadLetterSender:
         replica: Replica,
         number: int,
         attempt: _Attempt,
-        moving: _Moving,
+        runs: Sequence[Sequence[int]],
         result: object,
     ) -> None:
         """One target group has answered. A refusal for want of space, and what is not known to be
@@ -340,15 +341,18 @@ class DeadLetterSender:
             return
         placed = result[0] if isinstance(result, tuple) and result else None
         if isinstance(placed, KernelError) and placed.code is Code.UNKNOWN_OUTCOME:
-            del outbox.sending[number]
-            self._again(replica, number)
+            self._again(replica, number, outbox.sending.pop(number))
             return
         if isinstance(placed, KernelError) or isinstance(result, KernelError):
             attempt.failed = True
             self._store.call_later(RETRY_MS, partial(self._retry, outbox, replica, number))
             return
         if self._client.trace.modes and isinstance(placed, list):
-            self._note_moved(attempt, moving, placed)
+            attempt.placed += [
+                (queue, where)
+                for (queue, *_), where in zip(runs, placed, strict=True)
+                if isinstance(where, int) and where >= 0
+            ]
         attempt.left -= 1
         attempt.sealed |= isinstance(placed, list) and SEALED in placed
         if attempt.left:
@@ -361,20 +365,22 @@ class DeadLetterSender:
         else:
             self._done(outbox, replica, number)
 
-    def _note_moved(self, attempt: _Attempt, moving: _Moving, placed: Sequence[object]) -> None:
-        """Have noted where a part has come to lie: once more if it is told so again."""
-        names = {topic.id: topic.name for topic in attempt.topics}
-        for (queue, *_), where in zip(moving.runs, placed, strict=True):
-            name = names[topic_of(QueueId(queue))]
-            if isinstance(where, int) and where >= 0:
-                target = Place(name, QueueId(queue), where, attempt.uid)
-                self._client.trace.moved(moving.source, target, moving.reason)
+    def _note_moved(self, attempt: _Attempt | None, result: object) -> None:
+        """Have noted where an item has come to lie, once its number has left the outbox: until then
+        the next leader sends it again, and hears the same.
+        """
+        if attempt is None or isinstance(result, KernelError) or not self._client.trace.modes:
+            return
+        moving = attempt.moving
+        names = {topic.id: topic.name for topic in moving.topics}
+        for queue, offset in attempt.placed:
+            target = Place(names[topic_of(QueueId(queue))], QueueId(queue), offset, moving.uid)
+            self._client.trace.moved(moving.source, target, moving.reason)
 
     def _again_in_time(self, outbox: _Outbox, replica: Replica, number: int) -> None:
         """The ring of its topic may be known by now."""
         if not (self._stopped or outbox.is_over):
-            del outbox.sending[number]
-            self._again(replica, number)
+            self._again(replica, number, outbox.sending.pop(number))
 
     def _retry(self, outbox: _Outbox, replica: Replica, number: int) -> None:
         """Send an item once more."""
@@ -388,13 +394,20 @@ class DeadLetterSender:
             return
         self._send(outbox, replica, item, entries.slot(entry, item.slot))
 
-    def _again(self, replica: Replica, number: int) -> None:
-        replica.propose(
-            commands.OutboxAgain(number), (0, 0, 0), lambda _: self.outbox_grew(replica)
-        )
+    def _again(self, replica: Replica, number: int, attempt: _Attempt | None = None) -> None:
+        """Give an item another number; `attempt`: what has come of it under the one it has."""
+
+        def finished(result: object) -> None:
+            self._note_moved(attempt, result)
+            self.outbox_grew(replica)
+
+        replica.propose(commands.OutboxAgain(number), (0, 0, 0), finished)
 
     def _done(self, outbox: _Outbox, replica: Replica, number: int) -> None:
-        def finished(_: object) -> None:
+        attempt = outbox.sending.get(number)
+
+        def finished(result: object) -> None:
+            self._note_moved(attempt, result)
             if not outbox.is_over:
                 outbox.sending.pop(number, None)
                 self.outbox_grew(replica)

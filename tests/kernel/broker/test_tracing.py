@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kernel.api import message as messages
 from kernel.api.message import Flag, Message
-from kernel.api.tracing import TraceMode
+from kernel.api.tracing import ConnectedUser, TraceMode
 from kernel.broker.tracing import (
     RANGES_MAX,
     SAMPLE_ONE_IN,
+    TOPIC_BYTES,
+    Event,
     TopicTrace,
     TraceBuffer,
     What,
@@ -30,6 +35,12 @@ def noted(mode: TraceMode, buffer: TraceBuffer, topic: int = 7) -> TopicTrace:
         has_read(None)
 
     return TopicTrace(TopicId(topic), mode, buffer, read)
+
+
+def taken_of(buffer: TraceBuffer) -> list[Event]:
+    """What waits, of one topic."""
+    (events,) = buffer.take().values()
+    return [msgspec.msgpack.decode(each, type=Event) for each in events]
 
 
 def test_offsets_become_ranges_in_their_order() -> None:
@@ -58,7 +69,7 @@ def test_of_a_sampled_message_every_event_is_kept_and_of_others_none() -> None:
     for what in (What.HANDED_OUT, What.RELEASED, What.ACKED):
         for at in range(SAMPLE_ONE_IN):
             trace.note(what, 1, QUEUE, "g", 1, [(at, 1)])
-    (events,) = buffer.take().values()
+    events = taken_of(buffer)
     assert [(each[0], each[7]) for each in events] == [
         (what, [(offset, 1)]) for what in (What.HANDED_OUT, What.RELEASED, What.ACKED)
     ]
@@ -85,11 +96,35 @@ def test_a_buffer_that_is_full_drops_counts_and_takes_again() -> None:
     assert len(buffer.take()[TopicId(1)]) == 1
 
 
+def test_the_buffer_counts_what_is_held_however_long_names_are() -> None:
+    long = "ü" * 60_000
+    events = [
+        Event(int(What.TAKEN), 10**12, 0, group, 0, reason, 0, ranges, b"", by)
+        for by, group, reason, ranges in (
+            (ConnectedUser("t", "u", "p", "127.0.0.1:1", "p-1"), "g", "", [(5, 1)]),
+            (ConnectedUser("t", "u", "p", "127.0.0.1:1", "p-1"), long, "", [(5, 1)]),
+            (ConnectedUser("t", long, "p", "127.0.0.1:1", "p-1"), "", "", [(5, 1)]),
+            (None, "", f"to topic {long}", [(5, 1)]),
+            (None, "g", "", [(each * 3, 1) for each in range(RANGES_MAX)]),
+        )
+    ]
+    for event in events:
+        buffer = TraceBuffer()
+        tracemalloc.start()
+        try:
+            while not buffer.dropped:
+                buffer.add(TopicId(7), event)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert TOPIC_BYTES / 2 < held < TOPIC_BYTES * 1.2
+
+
 def test_an_event_of_very_many_ranges_is_several() -> None:
     buffer = TraceBuffer()
     ranges = [(2 * each, 1) for each in range(2 * RANGES_MAX + 1)]
     noted(TraceMode.ALL, buffer).note(What.ACKED, 1, QUEUE, "g", 1, ranges)
-    (events,) = buffer.take().values()
+    events = taken_of(buffer)
     assert [len(each[7]) for each in events] == [RANGES_MAX, RANGES_MAX, 1]
 
 
@@ -111,7 +146,7 @@ def test_a_committed_half_message_is_noted_when_its_entry_was_read_or_does_not_r
     assert not buffer.take()
     waiting[0](entry)
     waiting[1](None)
-    (events,) = buffer.take().values()
+    events = taken_of(buffer)
     assert [(each.what, each.ranges, each.uids) for each in events] == [
         (What.STORED, [(5, 1)], uid),
         (What.STORED, [(5, 1)], b""),
