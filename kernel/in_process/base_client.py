@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..api.atomic import Transaction
 from ..api.client import (
@@ -139,6 +139,10 @@ class BaseClient(Lookups, ABC):
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""
         self.publisher.submit(batch)
+
+    def when_level(self, done: Callable[[bool], None]) -> None:
+        """All that is defined is told here as it comes."""
+        done(True)
 
     def publish_dead_letter(self, topics: tuple[TopicInfo, ...], dead_letter: bytes) -> None:
         """Store a dead letter that no state holds, without an answer."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import cast
 
 from ..api.changes import name_of
@@ -236,6 +237,20 @@ class LocalClient(BaseClient):
             attempt(leader, done)
         elif self.send is not None:
             self.send(group, attempt, done)
+
+    def when_level(self, done: Callable[[bool], None]) -> None:
+        """Of a group that is led by another store its leader is asked how far it is."""
+        if self._peer_stores is None:
+            done(True)
+        else:
+            self._in_background(self._level(self._peer_stores, done))
+
+    async def _level(self, peer_stores: PeerStores, done: Callable[[bool], None]) -> None:
+        is_level = False
+        with suppress(KernelError):
+            await peer_stores.level(self._store.home_groups)
+            is_level = True
+        done(is_level)
 
     def leader_here(self, group: RaftGroup) -> Leader | None:
         """The leader of a group that cannot move away from this process."""

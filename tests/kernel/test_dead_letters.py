@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -292,6 +293,97 @@ async def test_what_a_leader_sent_before_its_end_is_noted_once_by_the_next(world
     came = [each for each in events[dead.id] if each.what == What.CAME]
     assert [each.ranges for each in (*moved, *came)] == [[(0, 1)], [(0, 1)]]
     assert moved[0].reason == "to topic dead, queue 0, offset 0: rejected"
+
+
+class OtherStores:
+    """What this process knows of definitions that others hold: nothing, until it is told."""
+
+    def __init__(self, world: World) -> None:
+        self.asked: list[Callable[[bool], None]] = []
+        self._world = world
+        world.client.when_level = self.asked.append  # type: ignore[method-assign]
+        for replica in world.opened.store.replicas():
+            world.client.dead_letters.forget(replica.group)
+
+    def answer(self, *, is_level: bool) -> None:
+        """Everybody who has asked hears this."""
+        asked, self.asked[:] = list(self.asked), []
+        for done in asked:
+            done(is_level)
+
+
+@simulated()
+async def test_a_router_that_a_new_leader_has_not_heard_of_yet_gets_its_dead_letters(
+    world: World,
+) -> None:
+    peer, topology = world.peer(), world.client.topology
+    await peer.topic("dead")
+    await world.client.administer(PutRouter(DEFAULT_TENANT, "graves", RouterOptions()))
+    route = Route(key="bad", topic="dead")
+    await world.client.administer(PutRoute(DEFAULT_TENANT, "graves", route))
+    topic = await peer.topic("work", group=GroupOptions(dead_letter=DeadLetter("graves", "bad")))
+    await peer.publish(topic, b"bad")
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+
+    others = OtherStores(world)
+    topology.remove_router(DEFAULT_TENANT, "graves")
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
+    others.answer(is_level=False)  # whoever leads the router's group does not answer
+    await asyncio.sleep(2)
+    topology.put_router(DEFAULT_TENANT, "graves", RouterOptions(), [route])
+    others.answer(is_level=True)
+    assert [body for body, _ in await dead_letters(world)] == [b"bad"]
+    assert not others.asked
+
+    # What is still not there after a look does not exist.
+    topology.remove_router(DEFAULT_TENANT, "graves")
+    await peer.publish(topic, b"later")
+    recorder.grant(1)
+    await recorder.wait_for(2)
+    await recorder.settle(Settlement.DEAD_LETTER, 1)
+    await asyncio.sleep(1)
+    replica = world.opened.store.replica(topic.queues[0].group)
+    assert len(replica.state.outbox) == 1
+    others.answer(is_level=True)
+    await asyncio.sleep(1)
+    assert not replica.state.outbox
+
+
+@simulated()
+async def test_a_topic_that_a_new_leader_has_not_heard_of_yet_gets_no_dead_letter_twice(
+    world: World,
+) -> None:
+    """The leader before had sent it, and the source has not let go of it yet."""
+    peer, topology = world.peer(), world.client.topology
+    dead = await peer.topic("dead")
+    topic = await peer.topic("work", group=TO_DEAD)
+    await peer.publish(topic, b"bad")
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    replica = world.opened.store.replica(topic.queues[0].group)
+    propose = replica.propose
+
+    def ended(change: Control, identity: Identity, done: Completion | None) -> None:
+        if not isinstance(change, OutboxDone):
+            propose(change, identity, done)
+
+    replica.propose = ended  # type: ignore[method-assign]
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
+    await asyncio.sleep(1)
+    replica.propose = propose  # type: ignore[method-assign]
+    assert ready(world, "dead") == 1
+
+    others = OtherStores(world)
+    topology.remove_topic(dead)
+    world.client.leads(replica)
+    others.answer(is_level=True)  # as of a time before there was one of that name
+    assert world.client.dead_letters.waiting == 1
+    topology.put_topic(dead)
+    world.client.dead_letters.topic_appeared(DEFAULT_TENANT, "dead")
+    await asyncio.sleep(1)
+    assert not replica.state.outbox
+    assert [body for body, _ in await dead_letters(world)] == [b"bad"]
 
 
 @simulated()

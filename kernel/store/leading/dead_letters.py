@@ -6,6 +6,10 @@ applied, and so fdatasynced, its copy. A crash in between repeats the send; the 
 repeat, since the item's number is the sequence of a client that is never forgotten
 (docs/design/delivery.md#attempts-and-dead-letters).
 
+What a process has not heard of may be defined all the same: by a group of which it has no replica,
+or one that lags, as after a start. So a leader looks before it sends anything of an outbox, and
+again before it takes a target for one that does not exist (`_look`).
+
 A dead letter aimed straight at a topic that does not exist waits in the outbox until there is one
 of that name. Staying in the source queue, as on AWS, could only serve the reason "attempts": what
 has expired, overflowed or been rejected must leave its queue in any case; and whoever deletes a
@@ -16,6 +20,7 @@ not exist, or that leads nowhere, is dropped, as its owner expects of a router w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -89,6 +94,11 @@ class Surroundings(Protocol):
     def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
         """Have a command with an identity carried out in a group, once."""
 
+    def when_level(self, done: Callable[[bool], None]) -> None:
+        """Call `done(True)` once `topology` has all that was defined when this was called;
+        `done(False)`: somebody could not be asked.
+        """
+
     def publish_dead_letter(self, topics: tuple[TopicInfo, ...], dead_letter: bytes) -> None:
         """Store a dead letter that is in no outbox."""
 
@@ -140,13 +150,28 @@ class _Attempt:
 class _Outbox:
     """How far the sending of one group's outbox has come."""
 
-    __slots__ = ("is_over", "next", "sending", "waiting", "waiting_count")
+    __slots__ = (
+        "due",
+        "is_looking",
+        "is_over",
+        "looked_until",
+        "next",
+        "sending",
+        "waiting",
+        "waiting_count",
+    )
 
     def __init__(self, first: int) -> None:
         self.next = first
-        """Number of the next item to be looked at."""
+        """Number of the next item to be looked at, of those that were not yet."""
+        self.due: deque[int] = deque()
+        """Numbers before it whose turn has come once more."""
+        self.is_looking = False
+        """Nothing is sent until this process knows what is defined."""
+        self.looked_until = 0
+        """It knows that as of a time at which this was the next number; 0: it has not looked."""
         self.sending: dict[int, _Attempt] = {}
-        """The last attempt of each item that is on its way, oldest first."""
+        """The last attempt of each item that is on its way."""
         self.waiting: dict[tuple[str, str], list[int]] = {}
         """(tenant, topic) to the items that wait for it to exist."""
         self.waiting_count = 0
@@ -155,10 +180,24 @@ class _Outbox:
 
     def may_send(self) -> bool:
         """Whether one more item may be on its way."""
+        if self.is_looking:
+            return False
         if not self.sending:
             return True
-        oldest = next(iter(self.sending))
-        return len(self.sending) < IN_FLIGHT_MAX and self.next - oldest < NUMBERS_AHEAD_MAX
+        is_full = len(self.sending) >= IN_FLIGHT_MAX
+        return not is_full and self.next - min(self.sending) < NUMBERS_AHEAD_MAX
+
+    @property
+    def first(self) -> int:
+        """Number of the item whose turn it is."""
+        return self.due[0] if self.due else self.next
+
+    def pass_on(self) -> None:
+        """The next one has its turn."""
+        if self.due:
+            self.due.popleft()
+        else:
+            self.next += 1
 
 
 class DeadLetterSender:
@@ -201,25 +240,49 @@ class DeadLetterSender:
         if outbox is None:
             outbox = _Outbox(min(state.outbox, default=state.next_outbox))
             self._outboxes[replica.group] = outbox
-        while outbox.next < state.next_outbox and outbox.may_send() and not self._stopped:
-            item = state.outbox.get(outbox.next)
+        while outbox.first < state.next_outbox and outbox.may_send() and not self._stopped:
+            item = state.outbox.get(outbox.first)
             if item is not None:
                 entry = self._store.entry(replica.group, item.index)
                 if entry is None:
                     self._store.fetch(replica.group, item.index, lambda: self.outbox_grew(replica))
                     return
-                self._send(outbox, replica, item, entries.slot(entry, item.slot))
-            outbox.next += 1
+                if not self._send(outbox, replica, item, entries.slot(entry, item.slot)):
+                    return
+            outbox.pass_on()
+
+    def _look(self, outbox: _Outbox, replica: Replica) -> None:
+        """Have this process know what is defined by now; then go on."""
+        until = replica.state.next_outbox
+
+        def looked(is_level: bool) -> None:
+            if outbox.is_over or self._stopped:
+                return
+            if not is_level:
+                self._store.call_later(RETRY_MS, partial(self._look, outbox, replica))
+                return
+            outbox.is_looking = False
+            outbox.looked_until = until
+            self.outbox_grew(replica)
+
+        outbox.is_looking = True
+        self._client.when_level(looked)
 
     def topic_appeared(self, tenant: str, name: str) -> None:
-        """Send what has waited for the topic, each under a new number: the target may have come
-        too far to tell by the old one that it does not have the dead letter yet.
+        """Send what has waited for the topic. A leader before this one may have done so: of what is
+        not too old for it the target tells by the number that it has it.
         """
-        for group, outbox in self._outboxes.items():
+        for group, outbox in list(self._outboxes.items()):
             numbers = outbox.waiting.pop((tenant, name), ())
             outbox.waiting_count -= len(numbers)
+            replica = self._store.replica(group)
             for number in numbers:
-                self._again(self._store.replica(group), number)
+                if outbox.next - number < NUMBERS_AHEAD_MAX:
+                    outbox.due.append(number)
+                else:
+                    self._again(replica, number)
+            if numbers:
+                self.outbox_grew(replica)
 
     def _wait(self, outbox: _Outbox, replica: Replica, item: OutboxItem, name: str) -> None:
         if outbox.waiting_count >= WAITING_MAX:
@@ -271,7 +334,8 @@ class DeadLetterSender:
         own_key = origins.topic_name if names_topic else origins.routing_key
         return own_key(message.origin, message.native)
 
-    def _send(self, outbox: _Outbox, replica: Replica, item: OutboxItem, slot: bytes) -> None:
+    def _send(self, outbox: _Outbox, replica: Replica, item: OutboxItem, slot: bytes) -> bool:
+        """Send an item, if it has a target. False: its turn comes again after a look."""
         message = messages.decode(slot)
         key = self._key(item, message)
         history = history_of(message)
@@ -281,9 +345,12 @@ class DeadLetterSender:
         else:
             dead_letter = _encode_dead_letter(message, item, key, history, time_ms)
         targets = self._targets(item, key, message)
+        if item.number >= outbox.looked_until and not (targets and outbox.looked_until):
+            self._look(outbox, replica)
+            return False
         if targets is None:
             self._wait(outbox, replica, item, key)
-            return
+            return True
         parts: dict[RaftGroup, list[list[int]]] = {}
         features = features_of(dead_letter[: messages.HEADER_BYTES]) | COPY
         features |= LARGE * (len(dead_letter) > messages.SLOT_BYTES_SMALL)
@@ -308,6 +375,7 @@ class DeadLetterSender:
                 partial(_store_dead_letter, identity, runs, dead_letter),
                 partial(self._part_done, outbox, replica, item.number, attempt, runs),
             )
+        return True
 
     def _targets(
         self, item: OutboxItem, key: str, message: Message
@@ -384,15 +452,10 @@ class DeadLetterSender:
 
     def _retry(self, outbox: _Outbox, replica: Replica, number: int) -> None:
         """Send an item once more."""
-        item = replica.state.outbox.get(number)
-        if self._stopped or outbox.is_over or item is None:
-            return
-        entry = self._store.entry(replica.group, item.index)
-        if entry is None:
-            retry = partial(self._retry, outbox, replica, number)
-            self._store.fetch(replica.group, item.index, retry)
-            return
-        self._send(outbox, replica, item, entries.slot(entry, item.slot))
+        if not outbox.is_over:
+            del outbox.sending[number]
+            outbox.due.append(number)
+            self.outbox_grew(replica)
 
     def _again(self, replica: Replica, number: int, attempt: _Attempt | None = None) -> None:
         """Give an item another number; `attempt`: what has come of it under the one it has."""
