@@ -21,6 +21,7 @@ here, by all drivers alike; unfinished input by the driver, which knows it, at t
 from __future__ import annotations
 
 import asyncio
+import select
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
 WRITE_BUFFER_BYTES_MAX = 256 * 1024
 """High-water mark of a connection's send buffer: two of the largest usual frames."""
+
+_LEFT: Final[int] = getattr(select, "POLLRDHUP", 0)
+"""Besides that the connection is broken, which is always told: that its peer has closed it, where
+the system has a word for that (Linux)."""
 
 _NO_HOLDS: frozenset[str] = frozenset()
 
@@ -490,6 +495,18 @@ class StreamProtocol(asyncio.Protocol):
     def is_reading_held(self) -> bool:
         """Whether there is a reason not to read."""
         return bool(self._holds)
+
+    def has_been_left(self) -> bool:
+        """Whether the peer has closed its end, or the connection is broken: the event loop does not
+        say so of one that is not read. What was sent before may be in the socket still.
+        """
+        transport = self.transport
+        socket = None if transport is None else transport.get_extra_info("socket")
+        if socket is None or transport is None or transport.is_closing():
+            return True
+        look = select.poll()
+        look.register(socket.fileno(), _LEFT)
+        return bool(look.poll(0))
 
     def read_little(self) -> None:
         """Little at once, until its client is known (`small_reads`). To be called in `opened`."""

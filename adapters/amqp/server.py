@@ -203,8 +203,13 @@ class AmqpProtocol(StreamProtocol):
     def pause(self, delay_ms: int) -> None:
         """See `Host`."""
         if self._pause is None:
-            self._pause = Pause(self, self.loop.call_later, self.connection.go_on)
+            connection = self.connection
+            self._pause = Pause(self, self.loop.call_later, connection.go_on, connection.leave)
         self._pause.begin(delay_ms)
+
+    async def rest(self, delay_ms: int) -> None:
+        """See `Host`."""
+        await asyncio.sleep(wait_s(delay_ms))
 
     def deliver_later(self, delay_ms: int) -> None:
         """See `Host`."""

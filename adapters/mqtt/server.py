@@ -192,7 +192,7 @@ class MqttProtocol(StreamProtocol):
     def pause(self, delay_ms: int) -> None:
         """See `Host`."""
         if self._pause is None:
-            self._pause = Pause(self, self.loop.call_later, self._after_pause)
+            self._pause = Pause(self, self.loop.call_later, self._after_pause, self.client.leave)
         self._pause.begin(delay_ms)
 
     def _after_pause(self) -> int:
@@ -214,10 +214,11 @@ class MqttProtocol(StreamProtocol):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Of a packet that is not whole, of what waits for a decision about CONNECT, and of what
-        has its turn later.
+        """Of a packet that is not whole, of what waits for a decision about CONNECT or for a limit,
+        and of what has its turn later.
         """
-        return self.client.session.unfinished_bytes + len(self._later)
+        client = self.client
+        return client.session.unfinished_bytes + len(self._later) + client.kept_bytes
 
     def refuse_input(self) -> None:
         self._later = b""

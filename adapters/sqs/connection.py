@@ -136,7 +136,7 @@ class HttpConnection(StreamProtocol):
     def pause(self, delay_ms: int) -> None:
         """See `environment.Peer`."""
         if self._pause is None:
-            self._pause = Pause(self, self.loop.call_later, self._after_pause)
+            self._pause = Pause(self, self.loop.call_later, self._after_pause, self.abort)
         self._pause.begin(delay_ms)
 
     @property

@@ -173,6 +173,7 @@ class SessionPublisher:
                 continue
             if not to.count:
                 refused.setdefault(_NOBODY, []).append(token)
+                self._charging.for_nobody(len(body))
                 if traffic is not None:
                     traffic.nobody.count_one(len(body))
                 continue
@@ -219,7 +220,15 @@ class SessionPublisher:
     def _send(self, batch: PublishBatch, sent: _Sent, *, hears_no: bool) -> None:
         batch.tag = sent
         self._counters.published += len(sent.tokens)
-        self._charging.published(batch, hears_no=hears_no)
+        if self._charging.takes(batch, hears_no=hears_no):
+            self._submit(batch)
+
+    def submit_kept(self) -> None:
+        """Submit what was kept because of a limit, as far as that allows it now."""
+        while (batch := self._charging.next_kept()) is not None:
+            self._submit(batch)
+
+    def _submit(self, batch: PublishBatch) -> None:
         self._env.client.submit(batch)
         self._env.live.publishes(self._host)
 
@@ -368,11 +377,11 @@ class SessionPublisher:
             self._noted[single.packet_id] = sequence
             changes.append(notes.received(single.packet_id, sequence))
         if changes:
-            self._subscriber.note(changes, lambda error: self._submit(singles, error))
+            self._subscriber.note(changes, lambda error: self._submit_singles(singles, error))
         else:
-            self._submit(singles, None)
+            self._submit_singles(singles, None)
 
-    def _submit(self, singles: list[_Single], error: KernelError | None) -> None:
+    def _submit_singles(self, singles: list[_Single], error: KernelError | None) -> None:
         """Hand messages over whose identifiers have been noted, or failed to be."""
         if self._session.is_over:
             return
@@ -387,8 +396,8 @@ class SessionPublisher:
             batch.once(self._subscriber.number, single.sequence)
             batch.add(single.to, (single.head, single.body), len(single.head) + len(single.body))
             batch.tag = single
-            self._charging.published(batch, hears_no=self._session.level == MQTT_5)
-            client.submit(batch)
+            if self._charging.takes(batch, hears_no=self._session.level == MQTT_5):
+                self._submit(batch)
         self._counters.published += len(singles)
 
     def released(self, event: PublishesReleased) -> None:
