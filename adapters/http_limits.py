@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from adapters.limiting import HOLD_MS_MAX, Charging
+from adapters.limiting import Charging
+from adapters.pauses import HOLD_MS_MAX
 from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import Code, KernelError
 

@@ -19,7 +19,7 @@ from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import NotLoaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from adapters.base import Rights
     from kernel.api.client import Client, Destinations, PublishBatch
@@ -28,22 +28,9 @@ if TYPE_CHECKING:
     from kernel.quotas.account import Account
     from kernel.quotas.accounts import Quotas
 
-LIMITED: Final = "limits"
-"""Why reading is held."""
-
-HOLD_MS_MAX: Final = 1_000
-"""So long a connection is not read from before it is asked again: a limit may be lifted."""
-
-HOLD_MS_MIN: Final = 20
-"""Less is not waited: what has been read is taken in few pieces then, each a batch."""
-
 MESSAGE_BYTES_LEAST: Final = 16
 """Of a published message on the wire, in any protocol: how many messages some bytes may be, of a
 connection that has published nothing yet."""
-
-LEFT_S_MAX: Final = 3.0
-"""So long the connection of a client that has left is held: what it has sent is taken meanwhile as
-limits allow, and then dropped. Else who connects anew each time leaves connections without end."""
 
 PIECE_BYTES_MIN: Final = 512
 """Of what has been read, taken at once where a limit is near: some messages, so that who has many
@@ -312,7 +299,7 @@ class Charging:
             self.account.dropped(reason or self._left_by, batch.count)
             return False
         if reason is None and not self._kept:
-            self._charge_or_owe(batch, topics, now_ms, hears_no=hears_no)
+            self._charge_batch(batch, topics, now_ms, hears_no=hears_no)
             return True
         if reason is not None:
             self.account.waited(reason)
@@ -345,7 +332,7 @@ class Charging:
             return None
         batch = self._kept.popleft()
         self.kept_bytes -= batch.size_bytes
-        self._charge_or_owe(batch, topics, now_ms, hears_no=False)
+        self._charge_batch(batch, topics, now_ms, hears_no=False)
         return batch
 
     @property
@@ -370,7 +357,7 @@ class Charging:
             reason = self._far_over(now_ms) or self.account.slowest(now_ms)
             self.account.dropped(reason, dropped)
 
-    def _charge_or_owe(
+    def _charge_batch(
         self, batch: PublishBatch, topics: _Amounts, now_ms: int, *, hears_no: bool
     ) -> None:
         for owing in self._charge(batch, topics, now_ms):
@@ -561,72 +548,3 @@ class Delivering:
                 del self._topics[topic]
             delay_ms = max(delay_ms, of_topic_ms)
         return delay_ms
-
-
-def wait_s(delay_ms: int) -> float:
-    """For how many seconds to wait before limits are asked again."""
-    return min(max(delay_ms, HOLD_MS_MIN), HOLD_MS_MAX) / 1_000
-
-
-class Holdable(Protocol):
-    """A connection (`transport.StreamProtocol`)."""
-
-    def hold_reading(self, reason: str) -> None:
-        """Do not read until `release_reading`."""
-
-    def release_reading(self, reason: str) -> None:
-        """Read again."""
-
-    def has_been_left(self) -> bool:
-        """Whether its peer has closed it: nothing more comes than what the socket has."""
-
-
-class Pause:
-    """One connection that owes."""
-
-    __slots__ = ("_again", "_call_later", "_held", "_leave", "_left_s", "is_on")
-
-    def __init__(
-        self,
-        held: Holdable,
-        call_later: Callable[..., object],
-        again: Callable[[], int],
-        leave: Callable[[], None],
-    ) -> None:
-        """`call_later(seconds, action)`; `again()` goes on with what was read before, if nothing is
-        owed any more, and says for how long more nothing is to be read. `leave()`: the client has
-        left, and is not waited for.
-        """
-        self._held = held
-        self._call_later = call_later
-        self._again = again
-        self._leave = leave
-        self._left_s = 0.0
-        """For how long it has been held since its client was last seen."""
-        self.is_on = False
-
-    def begin(self, delay_ms: int) -> None:
-        """Nothing is read for so long."""
-        if not self.is_on:
-            self.is_on = True
-            self._held.hold_reading(LIMITED)
-            self._wait(delay_ms)
-
-    def _wait(self, delay_ms: int) -> None:
-        seconds = wait_s(delay_ms)
-        self._left_s += seconds
-        self._call_later(seconds, self._over)
-
-    def _over(self) -> None:
-        delay_ms = self._again()
-        # Of a socket that is not read nobody is told that it is closed.
-        if not self._held.has_been_left():
-            self._left_s = 0.0
-        elif delay_ms and self._left_s > LEFT_S_MAX:
-            self._leave()
-            delay_ms = self._again()
-        if delay_ms:
-            self._wait(delay_ms)
-        else:
-            self.is_on = False
-            self._held.release_reading(LIMITED)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
@@ -50,6 +51,10 @@ WRITE_BUFFER_BYTES_MAX = 256 * 1024
 _LEFT: Final[int] = getattr(select, "POLLRDHUP", 0)
 """Besides that the connection is broken, which is always told: that its peer has closed it, where
 the system has a word for that (Linux)."""
+
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A peer that is not there is found in a minute (`watch_peer`). Only while a connection is held: a
+device on a battery is not to be woken that often by each broker that it is connected to."""
 
 _NO_HOLDS: frozenset[str] = frozenset()
 
@@ -496,16 +501,28 @@ class StreamProtocol(asyncio.Protocol):
         """Whether there is a reason not to read."""
         return bool(self._holds)
 
+    def watch_peer(self) -> None:
+        """Have the system ask from time to time whether the peer is still there. What a peer has
+        closed behind more than the socket takes is not seen to be closed otherwise.
+        """
+        transport = self.transport
+        held = None if transport is None else transport.get_extra_info("socket")
+        if held is not None and held.family in {socket.AF_INET, socket.AF_INET6}:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEP_ALIVE.items():
+                if hasattr(socket, name):
+                    held.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
     def has_been_left(self) -> bool:
         """Whether the peer has closed its end, or the connection is broken: the event loop does not
         say so of one that is not read. What was sent before may be in the socket still.
         """
         transport = self.transport
-        socket = None if transport is None else transport.get_extra_info("socket")
-        if socket is None or transport is None or transport.is_closing():
+        held = None if transport is None else transport.get_extra_info("socket")
+        if held is None or transport is None or transport.is_closing():
             return True
         look = select.poll()
-        look.register(socket.fileno(), _LEFT)
+        look.register(held.fileno(), _LEFT)
         return bool(look.poll(0))
 
     def read_little(self) -> None:

@@ -25,10 +25,11 @@ from adapters.amqp.topology.declaring import Declarations
 from adapters.base import ListenerAddress
 from adapters.connections import connected_user
 from adapters.fair_scheduler import fair_scheduler_of
-from adapters.limiting import Limiter, Pause, wait_s
+from adapters.limiting import Limiter
 from adapters.listener_figures import CROWDED, ListenerFigures
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
+from adapters.pauses import Pause, wait_s
 from adapters.transport import Listeners, StreamProtocol, Tasks
 from kernel.quotas.accounts import Quotas
 

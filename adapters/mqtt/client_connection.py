@@ -214,6 +214,11 @@ class ClientConnection:
         if delay_ms and not self.session.is_over:
             self._host.pause(delay_ms)
 
+    def _charged_later(self) -> None:
+        if self._charging is not None:
+            self._wait_for_limits(self._charging)
+            self._host.input_held()
+
     def _update_reading(self) -> None:
         session, host = self.session, self._host
         if session.is_over:
@@ -519,6 +524,7 @@ class ClientConnection:
                 client_id=self._client_id,
                 close=self._answered,
                 charging=self._charging,
+                charged=self._charged_later,
             )
         return self._publisher
 

@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
 from adapters.connections import ChannelShown, ConnectionShown, connected_user, id_of
-from adapters.limiting import Pause
+from adapters.pauses import Pause
 from adapters.transport import StreamProtocol
 
 from .http import refusal

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import queue
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import paho.mqtt.client as paho
 import pytest
 
 from adapters.amqp.codec import spec
@@ -18,6 +20,7 @@ from adapters.amqp.codec.methods import encode_method
 from tests.gateway.cluster import until
 from tests.gateway.limited import connect_311, limited, rocketmq
 from tests.gateway.management import ask, managed
+from tests.gateway.test_mqtt import client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -324,3 +327,43 @@ def test_properties_of_rocketmq_are_bytes_too(node: Process, tmp_path: Path) -> 
     assert node.api("POST", "/topics", {"name": "properties"}).status == 201
     with limit(node, "topic/properties", published_bytes=8_000):
         assert rocketmq(node, tmp_path, ROCKETMQ) > 1, "24,000 at 8,000 a second"
+
+
+@pytest.mark.parametrize("protocol", [paho.MQTTv311, paho.MQTTv5])
+def test_a_will_is_no_larger_than_what_its_client_may_publish(
+    node: Process, protocol: paho.MQTTProtocolVersion
+) -> None:
+    with limit(node, "tenant/default", message_bytes=100):
+        told = [connects_with_a_will(node, protocol, size) for size in (100, 101)]
+    assert told == [0, 0x97 if protocol == paho.MQTTv5 else 0x88]
+
+
+def connects_with_a_will(node: Process, protocol: Any, size: int) -> int:
+    """The reason that CONNACK gives, as paho tells it."""
+    codes: queue.SimpleQueue[int] = queue.SimpleQueue()
+    made = paho.Client(paho.CallbackAPIVersion.VERSION2, f"will-{size}", protocol=protocol)
+    made.username_pw_set("guest", "guest")
+    made.will_set("wills/it", bytes(size), 1)
+    made.on_connect = lambda _c, _u, _f, code, _p: codes.put(code.value)
+    made.connect("127.0.0.1", node.listeners["mqtt.tcp"])
+    made.loop_start()
+    try:
+        return codes.get(timeout=20)
+    finally:
+        made.disconnect()
+        made.loop_stop()
+
+
+def test_qos_2_of_a_kept_session_waits_no_longer_than_is_owed(node: Process) -> None:
+    made(node, "twice")
+    with (
+        limit(node, "topic/twice", published_bytes=100),
+        client(node, "twice-1", kept=True) as first,
+        client(node, "twice-2", kept=True) as second,
+    ):
+        first.client.publish("twice/it", bytes(400), 2)
+        until(lambda: depth(node, "twice") == 1, "one message always passes")
+        began = time.monotonic()
+        second.client.publish("twice/it", b"abc", 2)
+        assert second.codes.get(timeout=20) == 0
+        assert 1.5 < time.monotonic() - began < 15, "3 s are owed, and nobody has to ping"

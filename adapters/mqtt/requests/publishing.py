@@ -88,6 +88,7 @@ class SessionPublisher:
     """The publishing half of one accepted connection. `kernel.api.client.PublishSink`."""
 
     __slots__ = (
+        "_charged",
         "_charging",
         "_client_id",
         "_close",
@@ -121,8 +122,11 @@ class SessionPublisher:
         client_id: str,
         close: Callable[[ConnectionClosed | None], None],
         charging: Charging,
+        charged: Callable[[], None],
     ) -> None:
-        """`close` is told of a connection that ended because a message was refused."""
+        """`close` is told of a connection that ended because a message was refused; `charged` is
+        called when something was charged later than in the read that has brought it.
+        """
         self._env = env
         self._host = host
         self._figures = host.figures
@@ -137,6 +141,7 @@ class SessionPublisher:
         self._persistent = persistent
         self._client_id = client_id
         self._charging = charging
+        self._charged = charged
         self._close = close
         # Packet identifier → number of QoS 2 messages that have a note.
         self._noted = notes.received_of(subscriber.notes) if persistent else {}
@@ -173,9 +178,7 @@ class SessionPublisher:
                 continue
             if not to.count:
                 refused.setdefault(_NOBODY, []).append(token)
-                self._charging.for_nobody(len(body))
-                if traffic is not None:
-                    traffic.nobody.count_one(len(body))
+                self._count_nobody(len(body))
                 continue
             if failing and self._is_above_size(to, failing, run, index, refused):
                 continue
@@ -343,6 +346,12 @@ class SessionPublisher:
             if answered:
                 self._answer(answered, code)
 
+    def _count_nobody(self, size: int) -> None:
+        """A message that nobody gets."""
+        self._charging.for_nobody(size)
+        if self._traffic is not None:
+            self._traffic.nobody.count_one(size)
+
     def _count_live(self, flags: int, size: int) -> None:
         """A message that no queue gets, so that no store counts it."""
         if self._traffic is not None:
@@ -399,6 +408,7 @@ class SessionPublisher:
             if self._charging.takes(batch, hears_no=self._session.level == MQTT_5):
                 self._submit(batch)
         self._counters.published += len(singles)
+        self._charged()
 
     def released(self, event: PublishesReleased) -> None:
         """PUBRELs came: PUBCOMP once the notes are gone."""
