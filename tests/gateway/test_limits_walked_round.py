@@ -367,3 +367,29 @@ def test_qos_2_of_a_kept_session_waits_no_longer_than_is_owed(node: Process) -> 
         second.client.publish("twice/it", b"abc", 2)
         assert second.codes.get(timeout=20) == 0
         assert 1.5 < time.monotonic() - began < 15, "3 s are owed, and nobody has to ping"
+
+
+def test_what_is_kept_for_a_topic_that_is_deleted_goes_nowhere_and_its_debt_stays(
+    node: Process,
+) -> None:
+    made(node, "again")
+    with limit(node, "topic/again", published_messages=100), amqp(node) as first:
+        with amqp(node, spec.ConfirmSelect()) as second:
+            first.sendall(amqp_publish("again", b"abc") * 500)
+            until(lambda: depth(node, "again") == 500, "one read passes")
+            second.sendall(amqp_publish("again", b"abc") * 3)
+            until(lambda: len(held(node, "amqp")) == 2, "4 s are owed")
+            assert node.api("DELETE", "/topics/again").status == 200
+            made(node, "again")
+            heard = b""
+            while not heard.endswith(b"\xce"):
+                heard = second.recv(65_536)[-1:]
+            until(lambda: len(held(node, "amqp")) == 1, "it was told, and is read again")
+            assert depth(node, "again") == 0, "another topic"
+            began = time.monotonic()
+            with amqp(node) as third:
+                third.sendall(amqp_publish("again", b"abc") + GOODBYE)
+                said(third)
+            assert time.monotonic() - began > 0.5, "the limit is of the name"
+        node.read()
+        assert not [line for line in node.said if "internal error" in line]
