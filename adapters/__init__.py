@@ -17,6 +17,8 @@ What they have in common stands here.
 - `connections`: connections as operators see them, and close them
 - `moving`: which connections go when clients are asked to use another gateway (ADR 16)
 - `limiting`: limits of what clients use: who is charged, and who waits (ADR 27)
+- `pauses`: connections that are not read from meanwhile, and whose clients may leave
+- `http_limits`: the same, of what is published and got by HTTP
 - `refused`, `line_budget`: refusals, counted and logged; so many log lines a minute
 - `definitions`: all that is defined in a server, as one document
 - `tree_rights`: what it takes to publish to the topic tree, or consume from it

@@ -3,17 +3,23 @@
 A connection that owes is not read from, a second at most at a time; then it is asked again. What it
 sends meanwhile stays in the socket, heartbeats and acks among it: so nobody is taken for gone
 because of that. One that owes for what it got gets nothing for as long, as if it did not read.
+
+What was read already while more than a second is owed, whoever owes it, is kept with its connection
+until nothing is: else everybody who connects anew would bring a read more. It goes with the
+connection, whose client has not been told that it was stored. A client that has left is not waited
+for long: its connection is read to its end, and what else it has published is dropped.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kernel.api.message import HEADER_BYTES
 from kernel.common.errors import NotLoaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from adapters.base import Rights
     from kernel.api.client import Client, Destinations, PublishBatch
@@ -21,15 +27,6 @@ if TYPE_CHECKING:
     from kernel.common.ports import Clock
     from kernel.quotas.account import Account
     from kernel.quotas.accounts import Quotas
-
-LIMITED: Final = "limits"
-"""Why reading is held."""
-
-HOLD_MS_MAX: Final = 1_000
-"""So long a connection is not read from before it is asked again: a limit may be lifted."""
-
-HOLD_MS_MIN: Final = 20
-"""Less is not waited: what has been read is taken in few pieces then, each a batch."""
 
 MESSAGE_BYTES_LEAST: Final = 16
 """Of a published message on the wire, in any protocol: how many messages some bytes may be, of a
@@ -223,6 +220,10 @@ class _Topics:
         self.failing: dict[TopicId, Account] = {}
 
 
+_Amounts = list[tuple["Account", int, int]]
+"""Messages and bytes of each topic that is limited."""
+
+
 class Charging:
     """What one connection publishes and asks for.
 
@@ -234,12 +235,18 @@ class Charging:
         "_delivering",
         "_is_owing",
         "_is_refusable",
+        "_kept",
+        "_left_by",
         "_limiter",
         "_message_bytes",
+        "_nobody_bytes",
+        "_nobody_count",
         "_now_ms",
         "_requests",
         "_topics",
         "account",
+        "is_left",
+        "kept_bytes",
     )
 
     def __init__(self, limiter: Limiter, account: Account) -> None:
@@ -247,11 +254,19 @@ class Charging:
         self._now_ms = limiter.now_ms
         self.account = account
         """What it is limited by."""
+        self._kept: deque[PublishBatch] = deque()
+        self.kept_bytes = 0
+        """Of batches that wait until less is owed."""
+        self._left_by = ""
+        """The limit by which what it has published since is dropped."""
+        self.is_left = False
+        """Whether its client has left and is not waited for."""
         self._topics: tuple[Account, ...] = ()
         """Of the topics that it has published to last, those that are limited."""
         self._is_owing = False
         self._is_refusable = False
         """Whether the last batch might have been refused."""
+        self._nobody_count = self._nobody_bytes = 0
         self._requests = 0
         self._message_bytes = MESSAGE_BYTES_LEAST
         self._delivering: Delivering | None = None
@@ -269,15 +284,83 @@ class Charging:
         ahead = self._is_refusable
         return piece_bytes(account, self._topics, self._message_bytes, now_ms, until_refused=ahead)
 
-    def published(self, batch: PublishBatch, *, hears_no: bool = False) -> None:
-        """A batch is about to be submitted, which waits for nothing. `hears_no`: its publisher has
-        asked `full_topic`, and is not held for the size of one.
+    def takes(self, batch: PublishBatch, *, hears_no: bool = False) -> bool:
+        """Charge a batch, which is to be submitted now. False: so much is owed that it is kept, to
+        be submitted when `next_kept` gives it out. `hears_no`: its publisher has asked
+        `full_topic`, and is not held for the size of one.
         """
         self._is_refusable = hears_no
-        if not self.account.is_limited:
-            return
+        if not (self.account.is_limited or self._kept):
+            return True
         now_ms = self._now_ms()
-        for owing in self._charge(batch, now_ms):
+        topics = self._find_topics(batch, now_ms)
+        reason = self._far_over(now_ms, hears_no=hears_no)
+        if self.is_left:
+            self.account.dropped(reason or self._left_by, batch.count)
+            return False
+        if reason is None and not self._kept:
+            self._charge_batch(batch, topics, now_ms, hears_no=hears_no)
+            return True
+        if reason is not None:
+            self.account.waited(reason)
+        self._kept.append(batch)
+        self.kept_bytes += batch.size_bytes
+        self._is_owing = True
+        return False
+
+    def far_over_ms(self, batch: PublishBatch) -> int:
+        """Of a batch that cannot be kept: for how long it has to wait before it is taken."""
+        if not self.account.is_limited:
+            return 0
+        now_ms = self._now_ms()
+        self._find_topics(batch, now_ms)
+        reason = self._far_over(now_ms)
+        if reason is None:
+            return 0
+        self.account.waited(reason)
+        return self.owes_ms()
+
+    def next_kept(self) -> PublishBatch | None:
+        """A batch that was kept, and is to be submitted now; None: there is none, or still
+        something is owed.
+        """
+        if not self._kept:
+            return None
+        now_ms = self._now_ms()
+        topics = self._find_topics(self._kept[0], now_ms)
+        if self.owes_ms():
+            return None
+        batch = self._kept.popleft()
+        self.kept_bytes -= batch.size_bytes
+        self._charge_batch(batch, topics, now_ms, hears_no=False)
+        return batch
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a batch waits."""
+        return bool(self._kept)
+
+    def leave(self) -> None:
+        """Its client has left, and was waited for: what else it has published is not taken."""
+        now_ms = self._now_ms()
+        self._left_by = self._far_over(now_ms) or self.account.slowest(now_ms)
+        self.drop_kept()
+        self.is_left = True
+
+    def drop_kept(self) -> None:
+        """The connection ends: what was kept goes with it. Nobody was told that it is stored."""
+        dropped = sum(each.count for each in self._kept)
+        self._kept.clear()
+        self.kept_bytes = 0
+        if dropped:
+            now_ms = self._now_ms()
+            reason = self._far_over(now_ms) or self.account.slowest(now_ms)
+            self.account.dropped(reason, dropped)
+
+    def _charge_batch(
+        self, batch: PublishBatch, topics: _Amounts, now_ms: int, *, hears_no: bool
+    ) -> None:
+        for owing in self._charge(batch, topics, now_ms):
             if not (hears_no and owing.fails_at_once):
                 owing.delayed(now_ms)
                 self._is_owing = True
@@ -307,31 +390,33 @@ class Charging:
             return None
         now_ms = self._now_ms()
         self._is_refusable = True
-        self._find_topics(batch, now_ms)
+        topics = self._find_topics(batch, now_ms)
         reason = self._far_over(now_ms)
         if reason is None:
-            self._charge(batch, now_ms)
+            self._charge(batch, topics, now_ms)
         else:
             self.account.refused(reason, batch.count)
         return reason
 
-    def _far_over(self, now_ms: int) -> str | None:
+    def _far_over(self, now_ms: int, *, hears_no: bool = False) -> str | None:
         for each in (self.account, *self._topics):
+            if hears_no and each.fails_at_once:
+                continue
             reason = each.publishing_far_over(now_ms)
             if reason is not None:
                 return reason
         return None
 
-    def _charge(self, batch: PublishBatch, now_ms: int) -> list[Account]:
+    def _charge(self, batch: PublishBatch, topics: _Amounts, now_ms: int) -> list[Account]:
         """Those of the account and of the topics that owe something now."""
         count = batch.count
         size = batch.size_bytes - count * HEADER_BYTES
         # As large as the last ones, or with many small messages a piece is very few of them.
         self._message_bytes = max(MESSAGE_BYTES_LEAST, size // (count or 1))
-        charged = [(self.account, count, size), *self._find_topics(batch, now_ms)]
+        charged = [(self.account, count, size), *topics]
         return [each for each, *amount in charged if each.published(now_ms, *amount)]
 
-    def _find_topics(self, batch: PublishBatch, now_ms: int) -> list[tuple[Account, int, int]]:
+    def _find_topics(self, batch: PublishBatch, now_ms: int) -> _Amounts:
         """The limited topics of a batch, each with its messages and their bytes."""
         if not self.account.has_topics:
             return []
@@ -346,6 +431,12 @@ class Charging:
         ]
         self._topics = tuple(of_topic for of_topic, _, _ in found)
         return found
+
+    def for_nobody(self, size_bytes: int) -> None:
+        """A message was published that is in no batch, since nobody gets it."""
+        if self.account.is_limited:
+            self._nobody_count += 1
+            self._nobody_bytes += size_bytes
 
     def requested(self) -> None:
         """One thing was asked for that takes the server some work."""
@@ -366,6 +457,13 @@ class Charging:
             if self.account.requested(now_ms, requests):
                 self.account.delayed(now_ms)
                 self._is_owing = True
+        if self._nobody_count:
+            count, size = self._nobody_count, self._nobody_bytes
+            self._nobody_count = self._nobody_bytes = 0
+            now_ms = self._now_ms()
+            if self.account.published(now_ms, count, size):
+                self.account.delayed(now_ms)
+                self._is_owing = True
         if not self._is_owing:
             return 0
         self._is_owing = False
@@ -373,6 +471,8 @@ class Charging:
 
     def owes_ms(self) -> int:
         """For how long still, by the limits as they are now."""
+        if self.is_left:
+            return 0
         now_ms = self._now_ms()
         delay_ms = self.account.delay_ms(now_ms)
         for each in self._topics:
@@ -448,53 +548,3 @@ class Delivering:
                 del self._topics[topic]
             delay_ms = max(delay_ms, of_topic_ms)
         return delay_ms
-
-
-def wait_s(delay_ms: int) -> float:
-    """For how many seconds to wait before limits are asked again."""
-    return min(max(delay_ms, HOLD_MS_MIN), HOLD_MS_MAX) / 1_000
-
-
-class Holdable(Protocol):
-    """A connection (`transport.StreamProtocol`)."""
-
-    def hold_reading(self, reason: str) -> None:
-        """Do not read until `release_reading`."""
-
-    def release_reading(self, reason: str) -> None:
-        """Read again."""
-
-
-class Pause:
-    """One connection that owes."""
-
-    __slots__ = ("_again", "_call_later", "_held", "is_on")
-
-    def __init__(
-        self, held: Holdable, call_later: Callable[..., object], again: Callable[[], int]
-    ) -> None:
-        """`call_later(seconds, action)`; `again()` goes on with what was read before, if nothing is
-        owed any more, and says for how long more nothing is to be read.
-        """
-        self._held = held
-        self._call_later = call_later
-        self._again = again
-        self.is_on = False
-
-    def begin(self, delay_ms: int) -> None:
-        """Nothing is read for so long."""
-        if not self.is_on:
-            self.is_on = True
-            self._held.hold_reading(LIMITED)
-            self._wait(delay_ms)
-
-    def _wait(self, delay_ms: int) -> None:
-        self._call_later(wait_s(delay_ms), self._over)
-
-    def _over(self) -> None:
-        delay_ms = self._again()
-        if delay_ms:
-            self._wait(delay_ms)
-        else:
-            self.is_on = False
-            self._held.release_reading(LIMITED)

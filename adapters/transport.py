@@ -21,6 +21,8 @@ here, by all drivers alike; unfinished input by the driver, which knows it, at t
 from __future__ import annotations
 
 import asyncio
+import select
+import socket
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
@@ -45,6 +47,14 @@ if TYPE_CHECKING:
 
 WRITE_BUFFER_BYTES_MAX = 256 * 1024
 """High-water mark of a connection's send buffer: two of the largest usual frames."""
+
+_LEFT: Final[int] = getattr(select, "POLLRDHUP", 0)
+"""Besides that the connection is broken, which is always told: that its peer has closed it, where
+the system has a word for that (Linux)."""
+
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A peer that is not there is found in a minute (`watch_peer`). Only while a connection is held: a
+device on a battery is not to be woken that often by each broker that it is connected to."""
 
 _NO_HOLDS: frozenset[str] = frozenset()
 
@@ -490,6 +500,30 @@ class StreamProtocol(asyncio.Protocol):
     def is_reading_held(self) -> bool:
         """Whether there is a reason not to read."""
         return bool(self._holds)
+
+    def watch_peer(self) -> None:
+        """Have the system ask from time to time whether the peer is still there. What a peer has
+        closed behind more than the socket takes is not seen to be closed otherwise.
+        """
+        transport = self.transport
+        held = None if transport is None else transport.get_extra_info("socket")
+        if held is not None and held.family in {socket.AF_INET, socket.AF_INET6}:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEP_ALIVE.items():
+                if hasattr(socket, name):
+                    held.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def has_been_left(self) -> bool:
+        """Whether the peer has closed its end, or the connection is broken: the event loop does not
+        say so of one that is not read. What was sent before may be in the socket still.
+        """
+        transport = self.transport
+        held = None if transport is None else transport.get_extra_info("socket")
+        if held is None or transport is None or transport.is_closing():
+            return True
+        look = select.poll()
+        look.register(held.fileno(), _LEFT)
+        return bool(look.poll(0))
 
     def read_little(self) -> None:
         """Little at once, until its client is known (`small_reads`). To be called in `opened`."""

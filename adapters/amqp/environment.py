@@ -108,6 +108,9 @@ class AmqpHost(StreamHost, Protocol):
     listener_name: str
     """Of the listener that it came by."""
 
+    async def rest(self, delay_ms: int) -> None:
+        """Return after so long, or a second: what is owed may be less by then."""
+
     def pause(self, delay_ms: int) -> None:
         """Do not read for so long; then call `Connection.go_on`."""
 

@@ -25,10 +25,11 @@ from adapters.amqp.topology.declaring import Declarations
 from adapters.base import ListenerAddress
 from adapters.connections import connected_user
 from adapters.fair_scheduler import fair_scheduler_of
-from adapters.limiting import Limiter, Pause, wait_s
+from adapters.limiting import Limiter
 from adapters.listener_figures import CROWDED, ListenerFigures
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
+from adapters.pauses import Pause, wait_s
 from adapters.transport import Listeners, StreamProtocol, Tasks
 from kernel.quotas.accounts import Quotas
 
@@ -203,8 +204,13 @@ class AmqpProtocol(StreamProtocol):
     def pause(self, delay_ms: int) -> None:
         """See `Host`."""
         if self._pause is None:
-            self._pause = Pause(self, self.loop.call_later, self.connection.go_on)
+            connection = self.connection
+            self._pause = Pause(self, self.loop.call_later, connection.go_on, connection.leave)
         self._pause.begin(delay_ms)
+
+    async def rest(self, delay_ms: int) -> None:
+        """See `Host`."""
+        await asyncio.sleep(wait_s(delay_ms))
 
     def deliver_later(self, delay_ms: int) -> None:
         """See `Host`."""

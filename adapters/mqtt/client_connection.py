@@ -190,7 +190,19 @@ class ClientConnection:
         if self._charging is None or self.session.is_over:
             return 0
         self.session.reading_resumed(self._env.clock.monotonic_ms())
+        if self._publisher is not None:
+            self._publisher.submit_kept()
         return self._charging.owes_ms()
+
+    def leave(self) -> None:
+        """Its client has left, and is not waited for any longer."""
+        if self._charging is not None:
+            self._charging.leave()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of messages that wait for a limit."""
+        return self._charging.kept_bytes if self._charging is not None else 0
 
     def delivery_owes_ms(self) -> int:
         """For how long nothing more is to be delivered."""
@@ -201,6 +213,11 @@ class ClientConnection:
         delay_ms = charging.take_delay_ms()
         if delay_ms and not self.session.is_over:
             self._host.pause(delay_ms)
+
+    def _charged_later(self) -> None:
+        if self._charging is not None:
+            self._wait_for_limits(self._charging)
+            self._host.input_held()
 
     def _update_reading(self) -> None:
         session, host = self.session, self._host
@@ -381,6 +398,13 @@ class ClientConnection:
         if will is not None and not rights.allows(PUBLISH_TREE, will.topic):
             self._refuse(ReasonCode.NOT_AUTHORIZED, "the will may not be published")
             return
+        account = self._account(rights)
+        most = account.message_bytes_max
+        if will is not None and most is not None and len(will.payload) > most:
+            # Once it is accepted it is published, whatever else is limited.
+            account.refused(account.too_large)
+            self._refuse(ReasonCode.QUOTA_EXCEEDED, f"a will has at most {most} bytes")
+            return
         self._rights = rights
         self._persistent = event.session_expiry_s > 0
         subscriber = await env.tree.open(self._spec(connect, event.session_expiry_s, rights), self)
@@ -388,7 +412,6 @@ class ClientConnection:
             # Gone meanwhile: nobody was told that there is a session or a will.
             await subscriber.close(will=False)
             return
-        account = self._account(rights)
         limit = account.connected()
         if limit is not None:
             # Not before it is known whose connection this one takes the place of.
@@ -501,6 +524,7 @@ class ClientConnection:
                 client_id=self._client_id,
                 close=self._answered,
                 charging=self._charging,
+                charged=self._charged_later,
             )
         return self._publisher
 
@@ -581,6 +605,8 @@ class ClientConnection:
         self._is_closed = True
         if self._counted_by is not None:
             self._counted_by.disconnected()
+        if self._charging is not None:
+            self._charging.drop_kept()
         changes = self._stored.close() if self._stored is not None else []
         if self._inbox is not None:
             self._inbox.close()

@@ -18,6 +18,9 @@ class MqttHost(StreamHost, Protocol):
     listener: str
     """Name of the listener that it came by."""
 
+    def input_held(self) -> None:
+        """What it holds of its input may be more, and has not just been read."""
+
     def deadline_moved(self) -> None:
         """The session's deadline is another one now, and may be nearer."""
 

@@ -19,7 +19,7 @@ from adapters.connections import (
     id_of,
 )
 from adapters.fair_scheduler import fair_scheduler_of
-from adapters.limiting import Limiter, Pause, wait_s
+from adapters.limiting import Limiter
 from adapters.listener_figures import CROWDED, ListenerFigures
 from adapters.memory import GatewayMemory
 from adapters.moving import Moving
@@ -35,6 +35,7 @@ from adapters.mqtt.reporting.traffic import ConnectionTraffic, TrafficBook
 from adapters.mqtt.subscriptions.live import LiveRouter
 from adapters.mqtt.transport.websocket import WebSocket
 from adapters.mqtt.transport.wheel import TimingWheel
+from adapters.pauses import Pause, wait_s
 from adapters.transport import Listeners, StreamProtocol, Tasks
 from kernel.quotas.accounts import Quotas
 
@@ -192,7 +193,7 @@ class MqttProtocol(StreamProtocol):
     def pause(self, delay_ms: int) -> None:
         """See `Host`."""
         if self._pause is None:
-            self._pause = Pause(self, self.loop.call_later, self._after_pause)
+            self._pause = Pause(self, self.loop.call_later, self._after_pause, self.client.leave)
         self._pause.begin(delay_ms)
 
     def _after_pause(self) -> int:
@@ -208,16 +209,21 @@ class MqttProtocol(StreamProtocol):
         except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of silence
             _log.exception("internal error", peer=self.peer)
             self.client.fail_internally()
-        unfinished = self.unfinished_bytes
-        if unfinished or self.has_input:
-            self.hold_input(unfinished)
+        self.input_held()
 
     @property
     def unfinished_bytes(self) -> int:
-        """Of a packet that is not whole, of what waits for a decision about CONNECT, and of what
-        has its turn later.
+        """Of a packet that is not whole, of what waits for a decision about CONNECT or for a limit,
+        and of what has its turn later.
         """
-        return self.client.session.unfinished_bytes + len(self._later)
+        client = self.client
+        return client.session.unfinished_bytes + len(self._later) + client.kept_bytes
+
+    def input_held(self) -> None:
+        """See `Host`."""
+        unfinished = self.unfinished_bytes
+        if unfinished or self.has_input:
+            self.hold_input(unfinished)
 
     def refuse_input(self) -> None:
         self._later = b""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from adapters.limiting import HOLD_MS_MAX
+from adapters.pauses import HOLD_MS_MAX
 from kernel.api.message import HEADER_BYTES
 
 from . import error_codes as errors

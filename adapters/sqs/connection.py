@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
 from adapters.connections import ChannelShown, ConnectionShown, connected_user, id_of
-from adapters.limiting import Pause
+from adapters.pauses import Pause
 from adapters.transport import StreamProtocol
 
 from .http import refusal
@@ -136,7 +136,7 @@ class HttpConnection(StreamProtocol):
     def pause(self, delay_ms: int) -> None:
         """See `environment.Peer`."""
         if self._pause is None:
-            self._pause = Pause(self, self.loop.call_later, self._after_pause)
+            self._pause = Pause(self, self.loop.call_later, self._after_pause, self.abort)
         self._pause.begin(delay_ms)
 
     @property

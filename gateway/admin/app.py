@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
+from adapters.limiting import Limiter
 from auth.errors import AuthError
 from gateway.admin.console.pages import Pages
 from gateway.admin.console.session_routes import SessionRoutesOfConsole
@@ -203,7 +204,9 @@ def build_app(listener: Listener, parts: AdminParts) -> Guard:
     """The application of one listener, behind its guard."""
     words = words_in(parts.declared)
     tenants = KnownTenants(parts.tenants, parts.principals.store, words)
-    messages = MessageRoutes(parts.client, parts.clock, tenants, names_by_origin(parts.declared))
+    limiter = Limiter("admin", parts.quotas, parts.client, parts.clock)
+    writers = names_by_origin(parts.declared)
+    messages = MessageRoutes(parts.client, parts.clock, tenants, writers, limiter)
     features = parts.cluster_admin or parts.features
     resources: list[object] = [
         tenants,

@@ -240,6 +240,10 @@ class Account:
         """Count a delay."""
         self._count(self.tenant, _slowest(self._read, now_ms), LimitOutcome.DELAYED, 1)
 
+    def waited(self, reason: str) -> None:
+        """Count a delay by the limit that `far_over` has told."""
+        self._count(self.tenant, reason, LimitOutcome.DELAYED, 1)
+
     def delivery_delayed(self, now_ms: int) -> None:
         """Count a delay of what it is to get."""
         self._count(self.tenant, _slowest(self._delivered, now_ms), LimitOutcome.DELAYED, 1)

@@ -185,7 +185,8 @@ def test_mqtt_refuses_delays_or_drops_by_what_the_client_can_hear(node: Process)
     old.loop_stop()
     old.disconnect()
     assert limited(node, "listener.published_bytes", "refused") == 1
-    assert limited(node, "listener.published_bytes", "dropped") == 1
+    # Paho leaves when nobody answers its pings, comes back, and sends again what it had sent.
+    assert limited(node, "listener.published_bytes", "dropped") in {1, 2}
 
 
 def test_nobody_publishes_more_by_leaving_and_coming_back(tmp_path: Path) -> None:

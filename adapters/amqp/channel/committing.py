@@ -55,6 +55,8 @@ class Committer:
         """
         routed = await self._routed(transaction.messages)
         batch = self._publisher.batch_of(channel, routed)
+        if batch is not None:
+            await self._publisher.charge_commit(batch)
         settlements = _settlements(transaction)
         try:
             await self._client.transact(atomic.Transaction(batch, settlements, whole=False))

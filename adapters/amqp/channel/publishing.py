@@ -332,6 +332,7 @@ class ChannelPublisher:
 
     def _unroutable(self, channel: Channel, target: Target, block: bytes, body: bytes) -> None:
         """A message without a destination: back to the client if it wants it, and confirmed."""
+        self.charging.for_nobody(len(block) + len(body))
         self._returns.unroutable(channel, target, block, body)
         confirms = channel.confirms
         if confirms is not None:
@@ -448,9 +449,16 @@ class ChannelPublisher:
                 native = message.target.prefix + message.block
                 self._store(channel, to, native, message.stamp, message.body)
         batch, self._batch = self._batch, None
-        if batch is not None:
-            self.charging.published(batch)
         return batch
+
+    async def charge_commit(self, batch: PublishBatch) -> None:
+        """Charge the messages of a transaction, once so many may be published. Raises AmqpError."""
+        charging = self.charging
+        while delay_ms := charging.far_over_ms(batch):
+            self._host.pause(delay_ms)
+            await self._host.rest(delay_ms)
+        if not charging.takes(batch):
+            raise AmqpError(PRECONDITION_FAILED, "its client has left, above a limit")
 
     def committed(
         self, channel: Channel, routed: Sequence[Routed], batch: PublishBatch | None
@@ -479,8 +487,16 @@ class ChannelPublisher:
         self._batch = None
         self._segments = []
         self._segment = None
-        if self.charging.account.is_limited and self._is_refused(batch, segments):
+        if self.charging.account.is_limited and not self._is_taken(batch, segments):
             return
+        self._hand_over(batch)
+
+    def submit_kept(self) -> None:
+        """Hand over what was kept because of a limit, as far as that allows it now."""
+        while (batch := self.charging.next_kept()) is not None:
+            self._hand_over(batch)
+
+    def _hand_over(self, batch: PublishBatch) -> None:
         self.has_published = True
         self._counters.published += batch.count
         self.batches_in_flight += 1
@@ -489,22 +505,21 @@ class ChannelPublisher:
             self._host.hold_reading("publishing")
         self._client.submit(batch)
 
-    def _is_refused(self, batch: PublishBatch, segments: Sequence[Segment]) -> bool:
-        """Charge a batch; whether it is nacked because of a limit. That is for who has said so: its
-        queues refuse what they have no room for, and each message waits for its confirm. Others are
-        held, so that nothing is lost unheard.
+    def _is_taken(self, batch: PublishBatch, segments: Sequence[Segment]) -> bool:
+        """Charge a batch; else it is kept, or nacked, because of a limit. The latter is for who has
+        said so: its queues refuse what they have no room for, and each message waits for its
+        confirm. Others are held, so that nothing is lost unheard.
         """
         numbered = sum(each.last - each.first + 1 for each in segments)
         if not batch.refuses_when_full or numbered != batch.count:
-            self.charging.published(batch)
-            return False
+            return self.charging.takes(batch)
         if self.charging.refusal(batch) is None:
-            return False
+            return True
         self._counters.published += batch.count
         self._counters.nacked += batch.count
         for segment in segments:
             segment.answered(range(batch.count))
-        return True
+        return False
 
     def published(self, batch: PublishBatch) -> None:
         """The kernel has answered a batch: tell its channels."""

@@ -71,6 +71,10 @@ class FrameSink(Protocol):
         """All of them were taken."""
 
 
+class HeldBack(Exception):
+    """A frame is not taken yet: `Reader.pause` follows before the end of the read."""
+
+
 class Reader:
     """The input of one connection."""
 
@@ -144,7 +148,8 @@ class Reader:
         publisher = self.publisher
         if publisher is None:
             return self.held_bytes
-        return self.held_bytes + publisher.assembled_bytes + publisher.transactions.bytes
+        kept = publisher.charging.kept_bytes
+        return self.held_bytes + publisher.assembled_bytes + publisher.transactions.bytes + kept
 
     # --- Input ------------------------------------------------------------------------------
 
@@ -255,6 +260,8 @@ class Reader:
                 self._sink.fail(number, error)
             except KernelError as error:
                 self._sink.fail(number, from_kernel(error))
+            except HeldBack:
+                break
             except NotLoaded:
                 self.stop()
                 self._sink.load(number, data[at + HEAD_BYTES : stop])

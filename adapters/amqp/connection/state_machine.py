@@ -36,7 +36,7 @@ from adapters.amqp.codec.frames import (
     PROTOCOL_HEADER,
 )
 from adapters.amqp.codec.methods import decode_method, encode_method
-from adapters.amqp.connection.frame_reader import Reader
+from adapters.amqp.connection.frame_reader import HeldBack, Reader
 from adapters.amqp.connection.liveness import Liveness, Verdict
 from adapters.amqp.connection.operations import Operation, Operations
 from adapters.amqp.errors import (
@@ -135,6 +135,7 @@ class Connection:
         publisher = self._publisher
         if publisher is None or self.state in _ENDED:
             return 0
+        publisher.submit_kept()
         delay_ms = publisher.charging.owes_ms()
         if not delay_ms:
             self._reader.unpause()
@@ -142,10 +143,24 @@ class Connection:
             delay_ms = publisher.charging.owes_ms() if self._reader.is_paused else 0
         return delay_ms
 
+    def leave(self) -> None:
+        """Its client has left, and is not waited for any longer."""
+        if self._publisher is not None:
+            self._publisher.charging.leave()
+
     def deliver_again(self) -> None:
         """Consumers had to wait because of a limit: see whether they still have to."""
         if self._consumers is not None and self.state not in _ENDED:
             self._consumers.deliver_again()
+
+    def _wait_for_kept(self) -> None:
+        """The client says goodbye behind messages that a limit keeps back: those come first. Raises
+        HeldBack.
+        """
+        if self._publisher is not None:
+            self._publisher.submit()
+            if self._publisher.charging.keeps:
+                raise HeldBack
 
     def _wait_for_limits(self) -> None:
         assert self._publisher is not None
@@ -198,6 +213,8 @@ class Connection:
         if kind != FRAME_METHOD:
             raise AmqpError(UNEXPECTED_FRAME, "content on channel 0")
         method = decode_method(data, start, stop)
+        if isinstance(method, spec.ConnectionClose):
+            self._wait_for_kept()
         try:
             step = connection_step(self.state, type(method))
             if step is not None:
@@ -281,6 +298,10 @@ class Connection:
 
     def has_work_under_way(self) -> bool:
         """Whether something published or given back is not done yet."""
+        publisher = self._publisher
+        return self._has_work_at_kernel() or (publisher is not None and publisher.charging.keeps)
+
+    def _has_work_at_kernel(self) -> bool:
         publisher, consumers = self._publisher, self._consumers
         return (publisher is not None and publisher.batches_in_flight > 0) or (
             consumers is not None and consumers.releases_in_flight > 0
@@ -317,7 +338,7 @@ class Connection:
             self._news.clear()
         self._operations.try_start()
         if self._farewell is not None and not (
-            self._operations.is_running or self.has_work_under_way()
+            self._operations.is_running or self._has_work_at_kernel()
         ):
             farewell, self._farewell = self._farewell, None
             self._host.release_reading("farewell")
@@ -481,6 +502,7 @@ class Connection:
         self._operations.cancel()
         if self._publisher is not None:
             self._publisher.submit()
+            self._publisher.charging.drop_kept()
         if self._consumers is not None:
             self._consumers.settle_acks()
         for channel in self.channels.values():

@@ -34,6 +34,7 @@ from adapters.amqp.management.routes import find
 from adapters.amqp.messages.stamps import Stamps
 from adapters.amqp.origin import ORIGIN_BYTE
 from adapters.amqp.topology.declaring import Declarations
+from adapters.limiting import Limiter
 from auth.errors import AuthCode, AuthError
 from kernel.common.errors import Code, KernelError
 
@@ -71,7 +72,12 @@ REASON_HEADER: Final = b"x-reason"
 
 _REALM: Final = b'Basic realm="Weir Management"'
 
-_CODES: Final = {Code.NOT_FOUND: 404, Code.NOT_ALLOWED: 401, Code.TOO_LARGE: 413}
+_CODES: Final = {
+    Code.NOT_FOUND: 404,
+    Code.NOT_ALLOWED: 401,
+    Code.TOO_LARGE: 413,
+    Code.LIMIT_EXCEEDED: 429,
+}
 _AUTH_CODES: Final = {AuthCode.BAD_CREDENTIALS: 401}
 
 
@@ -102,6 +108,7 @@ class Management:
             started_ms=clock.monotonic_ms(),
             stamps=Stamps(),
             under_way=UnderWay(),
+            limiter=Limiter("amqp", services.quotas, services.client, clock),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -169,12 +176,14 @@ class Management:
         if self._session is None:
             client = self._services.client
             self._session = client.open_session("AMQP management", ORIGIN_BYTE)
+        principal = rights.principal
+        user = principal.name if principal.tenant == tenant else ""
         return Caller(
             tenant=tenant,
             virtual_host=self._broker.settings.virtual_host_of(tenant),
             rights=rights,
             session=self._session,
-            account=self._services.quotas.account(tenant, rights.principal.name, LISTENER),
+            account=self._broker.limiter.account(tenant, user, LISTENER),
         )
 
 

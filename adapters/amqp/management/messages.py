@@ -26,6 +26,7 @@ from adapters.amqp.messages.stamps import HEADER
 from adapters.amqp.messages.translation import View, view
 from adapters.amqp.origin import ORIGIN_BYTE
 from adapters.amqp.topology.arguments import is_quorum
+from adapters.http_limits import charge_publish, charge_receive, charge_received
 from adapters.tree_rights import CONSUME_TOPIC, out_of_topic
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.message import HEADER_BYTES
@@ -68,8 +69,7 @@ async def publish(asked: Asked) -> Answer:
     exchange = "" if name == DEFAULT else name
     arguments = _short(exchange, "exchange") + _short(body["routing_key"], "routing_key") + b"\0"
     payload, block = _payload(body), _block(body["properties"])
-    account_most = caller.account.message_bytes_max
-    most = min(asked.broker.settings.body_bytes_max, account_most or len(payload))
+    most = asked.broker.settings.body_bytes_max
     if len(payload) > most:
         raise bad_request(f"the payload has {len(payload)} bytes, {most} are allowed")
     stamp = asked.broker.stamps.of(block, caller.rights.principal.name.encode())
@@ -90,6 +90,7 @@ async def publish(asked: Asked) -> Answer:
     lengths = len(payload), len(native), len(stamp.ext)
     header = HEADER.pack(stamp.start, *lengths, *batch.uid(), wall_ms, stamp.end)
     batch.add(to, (header, stamp.ext, native, payload), HEADER_BYTES + sum(lengths))
+    await charge_publish(asked.broker.limiter, asked.account(caller), batch, len(payload))
     asked.broker.client.submit(batch)
     await sent.done
     if batch.failures:
@@ -211,14 +212,23 @@ async def get(asked: Asked) -> Answer:
     if DEFAULT_GROUP not in topic.groups:
         raise bad_request(f"queue {name!r} has no consumers by AMQP yet")
     caller.require_all(out_of_topic(name, topic))
+    limiter, account = asked.broker.limiter, asked.account(caller)
+    await charge_receive(limiter, account, topic.name)
     under_way = asked.broker.under_way
     if under_way.gets >= GETS_MAX:
         raise Refused(503, "busy", f"{GETS_MAX} requests get messages already")
     under_way.gets += 1
     try:
-        return Answer(200, await _got(asked, topic, count, verb, encoding == "base64", truncate))
+        rows = await _got(asked, topic, count, verb, encoding == "base64", truncate)
     finally:
         under_way.gets -= 1
+    charge_received(limiter, account, topic.name, [_slot_bytes(each) for each in rows])
+    return Answer(200, rows)
+
+
+def _slot_bytes(row: dict[str, Any]) -> int:
+    """About as large as a message was."""
+    return HEADER_BYTES + int(row["payload_bytes"])
 
 
 def _verb(body: dict[str, Any]) -> LeaseVerb:

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from adapters.amqp.messages.stamps import Stamps
     from adapters.amqp.topology.declaring import Declarations
     from adapters.base import Adapter, Administration, Rights
+    from adapters.limiting import Limiter
     from kernel.api.client import Client
     from kernel.common.ports import Clock
+    from kernel.quotas.account import Account
 
 ADMINISTER_NODE: Final = permission(Action.ADMINISTER, ResourceKind.NODE)
 ADMINISTER_TENANT: Final = permission(Action.ADMINISTER, ResourceKind.TENANT)
@@ -109,6 +111,7 @@ class Broker:
     started_ms: int
     stamps: Stamps
     under_way: UnderWay
+    limiter: Limiter
 
 
 class EverythingOf:
@@ -157,6 +160,10 @@ class Asked:
     @property
     def is_administrator(self) -> bool:
         return self.own.allows(ADMINISTER_NODE, NODE)
+
+    def account(self, caller: Caller) -> Account | None:
+        """What it is limited by in publishing and getting; None: by nothing."""
+        return None if self.is_administrator else caller.account
 
     def tenants(self) -> list[tuple[str, str]]:
         """(tenant, virtual host) of all that it may look into, its own first."""

@@ -88,6 +88,7 @@ class SessionPublisher:
     """The publishing half of one accepted connection. `kernel.api.client.PublishSink`."""
 
     __slots__ = (
+        "_charged",
         "_charging",
         "_client_id",
         "_close",
@@ -121,8 +122,11 @@ class SessionPublisher:
         client_id: str,
         close: Callable[[ConnectionClosed | None], None],
         charging: Charging,
+        charged: Callable[[], None],
     ) -> None:
-        """`close` is told of a connection that ended because a message was refused."""
+        """`close` is told of a connection that ended because a message was refused; `charged` is
+        called when something was charged later than in the read that has brought it.
+        """
         self._env = env
         self._host = host
         self._figures = host.figures
@@ -137,6 +141,7 @@ class SessionPublisher:
         self._persistent = persistent
         self._client_id = client_id
         self._charging = charging
+        self._charged = charged
         self._close = close
         # Packet identifier → number of QoS 2 messages that have a note.
         self._noted = notes.received_of(subscriber.notes) if persistent else {}
@@ -173,8 +178,7 @@ class SessionPublisher:
                 continue
             if not to.count:
                 refused.setdefault(_NOBODY, []).append(token)
-                if traffic is not None:
-                    traffic.nobody.count_one(len(body))
+                self._count_nobody(len(body))
                 continue
             if failing and self._is_above_size(to, failing, run, index, refused):
                 continue
@@ -219,7 +223,15 @@ class SessionPublisher:
     def _send(self, batch: PublishBatch, sent: _Sent, *, hears_no: bool) -> None:
         batch.tag = sent
         self._counters.published += len(sent.tokens)
-        self._charging.published(batch, hears_no=hears_no)
+        if self._charging.takes(batch, hears_no=hears_no):
+            self._submit(batch)
+
+    def submit_kept(self) -> None:
+        """Submit what was kept because of a limit, as far as that allows it now."""
+        while (batch := self._charging.next_kept()) is not None:
+            self._submit(batch)
+
+    def _submit(self, batch: PublishBatch) -> None:
         self._env.client.submit(batch)
         self._env.live.publishes(self._host)
 
@@ -334,6 +346,12 @@ class SessionPublisher:
             if answered:
                 self._answer(answered, code)
 
+    def _count_nobody(self, size: int) -> None:
+        """A message that nobody gets."""
+        self._charging.for_nobody(size)
+        if self._traffic is not None:
+            self._traffic.nobody.count_one(size)
+
     def _count_live(self, flags: int, size: int) -> None:
         """A message that no queue gets, so that no store counts it."""
         if self._traffic is not None:
@@ -368,11 +386,11 @@ class SessionPublisher:
             self._noted[single.packet_id] = sequence
             changes.append(notes.received(single.packet_id, sequence))
         if changes:
-            self._subscriber.note(changes, lambda error: self._submit(singles, error))
+            self._subscriber.note(changes, lambda error: self._submit_singles(singles, error))
         else:
-            self._submit(singles, None)
+            self._submit_singles(singles, None)
 
-    def _submit(self, singles: list[_Single], error: KernelError | None) -> None:
+    def _submit_singles(self, singles: list[_Single], error: KernelError | None) -> None:
         """Hand messages over whose identifiers have been noted, or failed to be."""
         if self._session.is_over:
             return
@@ -387,9 +405,10 @@ class SessionPublisher:
             batch.once(self._subscriber.number, single.sequence)
             batch.add(single.to, (single.head, single.body), len(single.head) + len(single.body))
             batch.tag = single
-            self._charging.published(batch, hears_no=self._session.level == MQTT_5)
-            client.submit(batch)
+            if self._charging.takes(batch, hears_no=self._session.level == MQTT_5):
+                self._submit(batch)
         self._counters.published += len(singles)
+        self._charged()
 
     def released(self, event: PublishesReleased) -> None:
         """PUBRELs came: PUBCOMP once the notes are gone."""

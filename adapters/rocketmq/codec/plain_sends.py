@@ -78,6 +78,14 @@ class PlainSends(NamedTuple):
     sizes: Sequence[int]
     """Lengths of the bodies. None is empty."""
 
+    @property
+    def properties_bytes(self) -> int:
+        """Of all messages: about as much as is stored of each beside its body."""
+        tails = sum(map(len, self.tails))
+        if len(self.tails) == 1:
+            tails *= len(self.idents)
+        return sum(map(len, self.idents)) + tails
+
     def add(self, batch: PublishBatch, to: Destinations, now_ms: int) -> None:
         """Add the messages to a batch (hot)."""
         idents, tails, sizes = self.idents, self.tails, self.sizes

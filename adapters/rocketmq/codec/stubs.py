@@ -69,6 +69,9 @@ class Resource(Protocol):
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
         """The bytes of the message, unknown fields included."""
 
+    def ByteSize(self) -> int:  # noqa: N802 - protobuf's name
+        """How many bytes those are."""
+
 
 class Moment(Protocol):
     """A Timestamp (since the epoch, UTC) or a Duration."""
@@ -118,6 +121,9 @@ class Message(Protocol):
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
         """The bytes of the message, unknown fields included."""
+
+    def ByteSize(self) -> int:  # noqa: N802 - protobuf's name
+        """How many bytes those are."""
 
 
 class SendMessageRequest(Protocol):

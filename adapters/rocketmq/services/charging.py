@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from adapters.limiting import HOLD_MS_MAX
+from adapters.pauses import HOLD_MS_MAX
 from kernel.api.message import HEADER_BYTES
 
 from ..errors import Code, RocketmqError
@@ -66,12 +66,15 @@ async def charge_call(environment: Environment, name: str, call: Call, listener:
 
 
 async def charge_publish(
-    environment: Environment, call: Call, topic: str, sizes: Sequence[int]
+    environment: Environment, call: Call, topic: str, sizes: Sequence[int], properties_bytes: int
 ) -> None:
-    """So much is about to be published to a topic. Raises RocketmqError."""
+    """Messages with bodies of such sizes, and so many bytes of properties together, are about to be
+    published to a topic. Raises RocketmqError.
+    """
     account, limiter = call.account, environment.limiter
     if account is not None:
         messages, size, most = len(sizes), sum(sizes), account.message_bytes_max
+        size += properties_bytes
         if most is not None and max(sizes) > most:
             account.refused(account.too_large)
             text = f"a message has at most {most} bytes: {account.too_large}"

@@ -44,7 +44,7 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
     if not target.takes_plain or max(plain.sizes) > target.body_bytes_max:
         return await _send_any(environment, caller, data, call)
     if call.account is not None:
-        await charge_publish(environment, call, name, plain.sizes)
+        await charge_publish(environment, call, name, plain.sizes, plain.properties_bytes)
     batch = publisher.batch(environment.by(caller, call))
     first = batch.count
     to = topic.in_turn(environment.client, publisher.number)
@@ -64,7 +64,9 @@ async def _send_any(environment: Environment, caller: Caller, data: bytes, call:
     topic = await environment.topics.find(tenant, name)
     caller.check_into(topic.info)
     if call.account is not None:
-        await charge_publish(environment, call, name, [len(each.body) for each in messages])
+        sizes = [len(each.body) for each in messages]
+        properties_bytes = sum(each.ByteSize() - each.topic.ByteSize() for each in messages)
+        await charge_publish(environment, call, name, sizes, properties_bytes - sum(sizes))
     drafts = Drafts(
         messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
     )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from adapters.http_limits import charge_receive, charge_received
 from gateway.admin.http.callers import connected_user
 from gateway.admin.http.requests import answer, path_name, read_body
 from gateway.admin.resources.messages import PEEK_BYTES_MAX, FromZero, MessageShown
@@ -133,6 +134,8 @@ class ConsumingRoutes:
         """Lease messages of a group; who settles them in time has consumed them."""
         asked = await read_body(request, ReceiveRequest)
         topic, group = await self._group(request)
+        account, limiter = self._messages.account(request), self._messages.limiter
+        await charge_receive(limiter, account, topic.name)
         if self._receiving >= WAITING_MAX:
             raise KernelError(Code.BUSY, f"{WAITING_MAX} calls receive messages already")
         self._receiving += 1
@@ -140,6 +143,8 @@ class ConsumingRoutes:
             found = await self._receive(topic, group, asked, connected_user(request))
         finally:
             self._receiving -= 1
+        sizes = [each.message.size_bytes for each in found]
+        charge_received(limiter, account, topic.name, sizes)
         return answer(MessagesLeased(found))
 
     async def _receive(

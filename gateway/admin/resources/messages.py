@@ -24,7 +24,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from adapters.base import KERNEL_ORIGIN
-from gateway.admin.http.callers import connected_user
+from adapters.http_limits import charge_publish
+from gateway.admin.http.callers import caller_of, connected_user
 from gateway.admin.http.requests import answer, number, read_body
 from gateway.admin.resources.topics import find_topic, options_of
 from kernel.api import message as messages
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from adapters.limiting import Limiter
     from gateway.admin.resources.tenants import KnownTenants
     from kernel.api.client import Client, PublishBatch, Session
     from kernel.api.model import TopicInfo
     from kernel.common.ports import Clock
+    from kernel.quotas.account import Account
 
 PEEK_DEFAULT = 10
 PEEK_MAX = 1_000
@@ -145,9 +148,15 @@ class MessageRoutes:
     """Handlers of messages."""
 
     def __init__(
-        self, client: Client, clock: Clock, tenants: KnownTenants, writers: Mapping[int, str]
+        self,
+        client: Client,
+        clock: Clock,
+        tenants: KnownTenants,
+        writers: Mapping[int, str],
+        limiter: Limiter,
     ) -> None:
-        """`writers`: the protocols' names by origin."""
+        """`writers`: the protocols' names by origin. `limiter` charges who is not the operator."""
+        self.limiter = limiter
         self._client = client
         self._writers = {KERNEL_ORIGIN: "weir", **writers}
         self._clock = clock
@@ -251,9 +260,18 @@ class MessageRoutes:
         uid = high.to_bytes(8, "big") + low.to_bytes(8, "big")
         slot = messages.encode(self._message(asked, uid, body))
         batch.add(self._client.to_topic(topic), (slot,), len(slot))
+        await charge_publish(self.limiter, self.account(request), batch, len(body))
         self._client.submit(batch)
         await sent.done
         return answer(_sent(topic, batch, uid), 201)
+
+    def account(self, request: Request) -> Account | None:
+        """What a caller is limited by in the tenant that a request is about; None: by nothing."""
+        caller, tenant = caller_of(request), self._tenants.of(request)
+        if caller.administers_node:
+            return None
+        user = caller.name if caller.tenant == tenant else ""
+        return self.limiter.account(tenant, user, "http")
 
     def _message(self, asked: MessageNew, uid: bytes, body: bytes) -> Message:
         texts = {kind: getattr(asked, name) for kind, name in _EXT_NAMES.items()}

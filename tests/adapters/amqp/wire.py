@@ -99,6 +99,9 @@ class FakeHost:
     def pause(self, delay_ms: int) -> None:
         self.pauses.append(delay_ms)
 
+    async def rest(self, delay_ms: int) -> None:
+        self.now_ms += delay_ms
+
     def deliver_later(self, delay_ms: int) -> None:
         self.pauses.append(delay_ms)
 
