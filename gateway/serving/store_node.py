@@ -116,6 +116,7 @@ class StoreNode(ServingNode):
             ensure_meta(disk, self._random).store.hex(),
             *address_of(self._settings),
             host_label(cluster),
+            cluster.zone or "",
         )
         own = facts.host, facts.port
         roster = Roster(home, facts.store, {**peers_of(cluster), number: own})

@@ -50,7 +50,8 @@ def stores_of(
         room = held + (report.room if report is not None else 0)
         capacity = Load(WRITES, SENDS, float(max(1, room)))
         answers = report is not None
-        found.append(StoreView(number, capacity, record.facts.label, "", state, answers))
+        facts = record.facts
+        found.append(StoreView(number, capacity, facts.label, facts.zone, state, answers))
     return found
 
 
