@@ -524,6 +524,10 @@ class Store:
         """End the process: nothing more may be answered."""
         self._fatal(sentence, error)
 
+    def log_is_lost(self, group: RaftGroup, error: BaseException) -> None:
+        """Have the process end once the disk knows that a group's log lacks what others know."""
+        self.unreadable.lost(group, error)
+
     def _tick(self, elapsed: int) -> None:
         self.consensus.tick(elapsed)
         self._turn_over()

@@ -166,7 +166,7 @@ async def test_who_has_lost_group_0_makes_no_group_and_may_have_had_what_it_hear
     births.look()
     assert FIRST in store.consensus.healing.silent, "it gives no vote"
     assert FIRST in store.journal.damaged, "also after a restart"
-    # If it never was a member, nobody would ever heal it: it has to be told, and then lacks nothing.
+    # If it never was a member, nobody would ever heal it: it has to be told to leave.
     assert not store.has_nothing_of(FIRST)
     await store.leave(LeaveGroup(FIRST, 1, 5, LATEST))
     assert store.has_nothing_of(FIRST)
