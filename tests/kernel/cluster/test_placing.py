@@ -255,13 +255,20 @@ def test_the_planner_hears_the_zone_of_each_store_and_older_builds_read_past_it(
     assert records.decode(old) == record(1)
 
 
-@pytest.mark.parametrize(("answers", "state"), [(True, StoreState.LEAVING), (False, None)])
+@pytest.mark.parametrize(
+    ("answers", "members", "state"),
+    [
+        (True, {1, 2, 3}, StoreState.LEAVING),
+        (True, {1, 2}, StoreState.IN),  # nobody could have what it has instead, so far
+        (False, {1, 2, 3}, None),
+    ],
+)
 def test_a_store_that_is_replaced_gives_away_what_it_has_if_it_answers(
-    *, answers: bool, state: StoreState | None
+    *, answers: bool, members: set[int], state: StoreState | None
 ) -> None:
     records = {1: record(1), 2: record(2), 3: record(3, NodeState.JOINING, replaces=2)}
     reports = {each: report(each) for each in ((1, 2, 3) if answers else (1, 3))}
-    found = {each.number: each.state for each in stores_of(records, reports, {1, 2, 3}, ())}
+    found = {each.number: each.state for each in stores_of(records, reports, members, ())}
     assert found.get(2) == state
 
 
