@@ -197,6 +197,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     peers: Annotated[list[str], Meta(max_length=PEERS_MAX)]
     address: str | None
     host: Annotated[str, Meta(min_length=1, max_length=HOST_LENGTH_MAX)] | None
+    zone: Annotated[str, Meta(min_length=1, max_length=HOST_LENGTH_MAX)] | None
     secret_file: str | None
     tls: ClusterTls
     election_timeout_ms: Annotated[int, Meta(ge=100, le=60_000)]

@@ -112,11 +112,8 @@ class StoreNode(ServingNode):
         disk = self._open_disk()
         home = claim(disk, self._settings)
         cluster, number = self._settings.node.cluster, home.number
-        facts = Facts(
-            ensure_meta(disk, self._random).store.hex(),
-            *address_of(self._settings),
-            host_label(cluster),
-        )
+        store = ensure_meta(disk, self._random).store.hex()
+        facts = Facts(store, *address_of(self._settings), host_label(cluster), cluster.zone or "")
         own = facts.host, facts.port
         roster = Roster(home, facts.store, {**peers_of(cluster), number: own})
         local, links = await self._open(disk, home, roster, security)
@@ -438,8 +435,8 @@ def check_empty(disk: DirectoryDisk, data: str) -> None:
     check_no_gateway(Path(data))
     if read_meta(disk) is not None:
         raise StartRefused(
-            f"{data} is the data directory of `weir serve`, which belongs to no cluster: begin "
-            "with an empty one"
+            f"{data} is the data directory of `weir serve`, which belongs to no cluster (or of a "
+            f"store that has lost its {HOME_FILE}): begin with an empty one"
         )
 
 

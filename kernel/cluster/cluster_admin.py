@@ -72,6 +72,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     copy_setting: int | None = None
     """Bytes a second that copies may take of it by its settings; 0: no bound; null: it is of an
     older build, or does not answer."""
+    zone: str = ""
+    """What may fail at once with it and others, as replicas are kept apart by; empty: not set."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
@@ -445,6 +447,7 @@ class ClusterAdmin:
             lag=max(lags, default=0),
             error=self._error(number, reports),
             copy_setting=report.copy_setting if report else None,
+            zone=facts.zone,
         )
 
     def _error(self, number: int, reports: Mapping[int, Report]) -> str:

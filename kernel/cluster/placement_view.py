@@ -3,7 +3,9 @@
     store in the register         to the planner
     JOINING, in group 0           joining; not in it yet: nothing is given to it
     MEMBER                        in; joining, while it takes its share
-    LEAVING; replaced by another  leaving; gone, if nothing that it held will come back
+    LEAVING; replaced by another  leaving, once that one is in group 0: until then it is in, for
+                                  what it gave away would be nowhere else; gone, if nothing that it
+                                  held will come back
     (not in the register)         gone
 
 Members of a group are its voters, and learners that heal or do not answer: these vote again by
@@ -39,7 +41,8 @@ def stores_of(
     """Every store of the register that has a part. `members`: stores that group 0 has, learners
     among them; `taking`: stores that take their share.
     """
-    replaced = {each.replaces for each in records.values() if each.state is NodeState.JOINING}
+    joining = [each for each in records.values() if each.state is NodeState.JOINING]
+    replaced = {each.replaces: each.number in members for each in joining}
     found: list[StoreView] = []
     for number, record in records.items():
         report = reports.get(number)
@@ -50,16 +53,18 @@ def stores_of(
         room = held + (report.room if report is not None else 0)
         capacity = Load(WRITES, SENDS, float(max(1, room)))
         answers = report is not None
-        found.append(StoreView(number, capacity, record.facts.label, "", state, answers))
+        facts = record.facts
+        found.append(StoreView(number, capacity, facts.label, facts.zone, state, answers))
     return found
 
 
 def _state(
-    record: NodeRecord, replaced: Collection[int], taking: Collection[int], *, answers: bool
+    record: NodeRecord, replaced: Mapping[int, bool], taking: Collection[int], *, answers: bool
 ) -> StoreState:
+    """`replaced`: by store, whether the one that takes its place is in group 0."""
     if record.then is not None or (record.number in replaced and not answers):
         return StoreState.GONE
-    if record.state is NodeState.LEAVING or record.number in replaced:
+    if record.state is NodeState.LEAVING or replaced.get(record.number):
         return StoreState.LEAVING
     if record.state is NodeState.JOINING or record.number in taking:
         return StoreState.JOINING

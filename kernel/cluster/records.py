@@ -53,6 +53,9 @@ class Facts(msgspec.Struct, frozen=True, array_like=True):
     """Where others reach it."""
     label: Label
     """What fails together with it."""
+    zone: Annotated[str, Meta(max_length=LABEL_LENGTH_MAX)] = ""
+    """A larger thing that fails at once; empty: none was named, or it is of an older build, which
+    reads past it."""
 
 
 class NodeRecord(msgspec.Struct, frozen=True, array_like=True):

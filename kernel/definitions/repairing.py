@@ -1,7 +1,8 @@
 """Mends what is left of changes that were never finished: by the leader of the group that decided
 them, when it begins, before it changes anything else there, and once more a little later.
 
-    a topic's queues in other groups   whose topic was never defined, or is deleted: deleted
+    a topic's queues in other groups   whose topic was never defined, or is deleted: deleted, with
+                                       what was told there of its windows
     groups of a topic elsewhere        that its definition does not know: deleted
     routes                             whose end is gone: deleted
 
@@ -94,6 +95,9 @@ class Repairing:
             if topic is not None:
                 part = TopicPart(ident, topic.tenant, topic.name, topic.groups.keys())
                 await self._mend(replica.group, part)
+        for ident in replica.state.only_windows():
+            if home_of(ident) in groups:
+                await self._mend(replica.group, TopicPart(ident, "", "", ()))
 
     async def _mend(self, group: RaftGroup, part: TopicPart) -> None:
         if self._excess(part):

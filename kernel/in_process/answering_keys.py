@@ -15,13 +15,19 @@ ANSWER_S = 5.0
 
 
 def answer_keys(store: Store, group: RaftGroup, question: KeysQuestion, done: Done) -> None:
-    """Call `done` with the answer, perhaps later; NOT_LEADER if another store leads the group."""
+    """Call `done` with the answer, perhaps later; NOT_LEADER if another store leads the group, or
+    may lead it by now: there a consumer group that was deleted and made again has settled nothing.
+    """
     if group not in store.groups or store.serving(group) is None:
         leads = store.standing(group)[1] if group in store.groups else 0
         done(KernelError(Code.NOT_LEADER, f"this node does not serve group {group}", leads))
         return
+    replica = store.replica(group)
+    if not replica.may_hand_out():
+        done(KernelError(Code.NOT_LEADER, f"another node may lead group {group} by now"))
+        return
     term, _ = store.standing(group)
-    store.replica(group).key_lists.ask(question, term, done)
+    replica.key_lists.ask(question, term, done)
 
 
 async def keys_here(store: Store, group: RaftGroup, question: KeysQuestion) -> KeysAnswer:

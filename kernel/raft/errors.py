@@ -40,5 +40,6 @@ class UnknownSender(RaftError):
 
 class LogDamaged(RaftError):
     """What the leader says contradicts what this node has acknowledged as synced or committed: its
-    disk has forgotten something, or two clusters were mixed. The replica must leave the vote.
+    disk has forgotten something, or two clusters were mixed. The replica must leave the vote
+    (`Consensus.receive`).
     """

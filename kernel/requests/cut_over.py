@@ -15,6 +15,7 @@ process that knows of no sealed queue pays one test a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from zlib import crc32
 
 from ..api import message as messages
@@ -130,18 +131,18 @@ class CutOvers:
                 cut.ask_again_ms = 0
                 cut.sealed -= taking
                 if self._is_over(ident):
-                    self._send_refused(cut)
+                    self._send_refused(ident)
         self._goes_on = False
         self._go_on()
 
-    def _send_refused(self, cut: _CutOver) -> None:
+    def _send_refused(self, ident: TopicId) -> None:
         """Send what was refused of a topic; what was held back waits until that has an answer."""
-        refused, cut.refused = cut.refused, {}
+        cuts = [self._topics[each] for each in self._together(ident) if each in self._topics]
+        refused = {batch for cut in cuts for batch in cut.refused}
+        for cut in cuts:
+            cut.waiting.update(cut.refused)
+            cut.refused.clear()
         for batch in [each for each in self._pending if each in refused]:
-            cut.waiting.add(batch)
-            for other in [each for each in self._topics.values() if batch in each.refused]:
-                del other.refused[batch]
-                other.waiting.add(batch)
             self._send_again(batch)
 
     def holds(self, batch: ProducerBatch, parts: Sequence[BatchPart]) -> bool:
@@ -198,9 +199,10 @@ class CutOvers:
         """Batches on their way that have messages for one of these queues."""
         if not queues:
             return
-        held = set(self._held)
+        # One that has heard no from one group may have something on its way to another still.
+        here = {*self._held, *chain.from_iterable(e.refused for e in self._topics.values())}
         for batch in self._pending:
-            if batch.remaining and not batch.refused and batch not in held:
+            if batch.remaining and batch not in here:
                 runs = (run for part in batch.parts for run in part.runs)
                 if any(run[0] in queues for run in runs):
                     yield batch
@@ -241,12 +243,23 @@ class CutOvers:
             self._let_go(batch)
 
     def _is_over(self, ident: TopicId) -> bool:
-        """Whether a topic is ready, and so are all others for which its batches were refused."""
-        return self._is_ready(ident) and all(
-            self._is_ready(topic_of(QueueId(run[0])))
-            for batch in self._topics[ident].refused
-            for _, run in batch.refused
-        )
+        """Whether a topic is ready, and so are all others with which it goes on."""
+        return self._is_ready(ident) and all(map(self._is_ready, self._together(ident)))
+
+    def _together(self, ident: TopicId) -> set[TopicId]:
+        """Topics of which all that was refused is sent again at once, in its order: two of them are
+        bound by each batch that both have refused.
+        """
+        found: set[TopicId] = set()
+        looked_at = [ident]
+        while looked_at:
+            each = looked_at.pop()
+            if each not in found:
+                found.add(each)
+                cut = self._topics.get(each)
+                for batch in cut.refused if cut is not None else ():
+                    looked_at += [topic_of(QueueId(run[0])) for _, run in batch.refused]
+        return found
 
     def _send_again(self, batch: ProducerBatch) -> None:
         """Send what was refused of a batch."""

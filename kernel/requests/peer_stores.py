@@ -110,6 +110,7 @@ class TopicPart:
     id: TopicId
     tenant: str
     name: str
+    """Both empty if it has heard only what the topic's queues elsewhere have seen (ADD_WINDOW)."""
     groups: Collection[str]
     """Its consumer groups."""
 

@@ -257,13 +257,14 @@ class Store:
 
     def has_nothing_of(self, group: RaftGroup) -> bool:
         """Whether this node has left a group, or has never been a member of it, and is not being
-        sent its snapshot.
+        sent its snapshot. One that it may have had, and lost, it has to be told to leave: else it
+        would wait to be healed of it.
         """
         receiver = self.consensus.receiver
         if receiver is not None and receiver.is_receiving(group):
             return False
-        if group in self.consensus.healing.left:
-            return True
+        if group in self.consensus.healing.patients:
+            return group in self.consensus.healing.left
         member = self._groups[group]
         return not (self.holds(group) or member.core.log.last_index or member.state.applied)
 
@@ -526,6 +527,10 @@ class Store:
     def end(self, sentence: str, error: BaseException) -> None:
         """End the process: nothing more may be answered."""
         self._fatal(sentence, error)
+
+    def log_is_lost(self, group: RaftGroup, error: BaseException) -> None:
+        """Have the process end once the disk knows that a group's log lacks what others know."""
+        self.unreadable.lost(group, error)
 
     def _tick(self, elapsed: int) -> None:
         self.consensus.tick(elapsed)

@@ -67,7 +67,7 @@ class Round:
     number: int
     kind: Kind
     group: int
-    """Whose leader is meant: data groups from 1."""
+    """Whose leader is meant: data groups from 1; 0: who manages the cluster."""
     pick: int
     """Which of those that the kind leaves to choose from, by remainder."""
     seconds: float
@@ -99,7 +99,7 @@ def plan(seed: int, rounds: int, kinds: Sequence[Kind], groups: int) -> list[Rou
             deck = sorted(kinds, key=lambda kind: kind.name)
             chance.shuffle(deck)
         kind = deck.pop()
-        group, pick = 1 + chance.randrange(groups), chance.randrange(6)
+        group, pick = chance.randrange(groups + 1), chance.randrange(6)
         cut, before = chance.uniform(*CUT_SECONDS), chance.uniform(0.5, 2.0)
         seconds = FULL_SECONDS if kind is Kind.FULL_DISK else cut
         if kind.name.startswith("PAUSE"):

@@ -113,6 +113,36 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
         assert (sum(found.values()), found[leaver]) == (held_by_all, 0)
 
 
+def test_replicas_are_kept_in_as_many_zones_as_there_are(tmp_path: Path) -> None:
+    """Without zones the fourth store would have its share of replicas, and not one of each."""
+    with ExitStack() as stack:
+        cluster = Cluster(tmp_path, stack, [f"node.cluster.replicas={REPLICAS}"], stores=STORES)
+        cluster.found()
+        for number in STORES:
+            zone = "west" if number == STORES[-1] else "east"
+            cluster.start_store(number, f"node.cluster.zone={zone}")
+        for store in cluster.stores.values():
+            store.serves()
+        until(lambda: cluster.status()["replicas"] == REPLICAS, "the number is set")
+        for number in STORES[1:]:
+            cluster.join(number)
+
+        def told() -> dict[int, str]:
+            return {each["number"]: each["zone"] for each in cluster.status()["nodes"]}
+
+        # The first one wrote itself down before it was told: it says so when it starts.
+        until(lambda: told() == {1: "east", 2: "east", 3: "east", 4: "west"}, lambda: str(told()))
+        until(
+            lambda: held(cluster.status())[4] == GROUPS - 1,
+            lambda: f"each group has a replica in the west: {cluster.status()}",
+        )
+        code, out, _ = ran("cluster", "status", "--data", str(cluster.stores[1].data))
+        assert (code, "west" in out) == (0, True)
+        cluster.stores[3].kill()
+        cluster.start_store(3, "node.cluster.zone=west").serves()
+        until(lambda: told()[3] == "west", lambda: str(told()))
+
+
 def test_a_snapshot_on_its_way_is_told_by_its_file_then_by_its_entries() -> None:
     told = {
         "sender": 1, "waits": False, "file_bytes": 10, "file_bytes_total": 20, "entries": 0,

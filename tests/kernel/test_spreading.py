@@ -27,10 +27,11 @@ from kernel.api.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.broker.log_commands.resize_commands import AddWindow
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.common.errors import Code, KernelError
 from kernel.common.feature_levels import GONE, RESIZE
-from kernel.common.ids import NUMBER_BITS, topic_of
+from kernel.common.ids import NUMBER_BITS, Offset, home_of, topic_of
 from kernel.definitions import window_hand_over
 from kernel.definitions.resizing import Resizing
 from kernel.leader_tasks.leader_tasks import LOOK_AGAIN_SECONDS
@@ -362,6 +363,30 @@ async def test_a_window_that_is_past_is_past_in_other_groups_too(world: World) -
     assert not any(window.since(0)[0] for each in states for window in each.windows.values())
     await world.client.administer(DeleteTopic(DEFAULT_TENANT, "work"))
     assert not any(each.windows for each in states)
+
+
+@simulated()
+async def test_what_a_deposed_leader_tells_of_a_window_behind_a_deletion_is_forgotten(
+    world: World,
+) -> None:
+    peer = world.peer()
+    await peer.topic("work", WINDOW)
+    topic = await spread(world, "work", 8)
+    await world.client.administer(DeleteTopic(DEFAULT_TENANT, "work"))
+    late = AddWindow(topic.queues[0].id, [(b"id", Offset(0), bytes(16), 1)])
+    elsewhere = next(each for each in world.opened.store.home_groups if each != home_of(topic.id))
+    for group in (elsewhere, home_of(topic.id)):
+        await world.client.proposer.propose(group, late)
+    states = [each.state for each in world.opened.store.replicas()]
+    assert sum(len(each.windows) for each in states) == 2
+    await world.client.administrator.repair([home_of(topic.id)])
+    assert not any(each.windows for each in states)
+    kept = await peer.topic("kept", WINDOW)
+    await world.client.proposer.propose(
+        elsewhere, AddWindow(kept.queues[0].id, [(b"id", Offset(0), bytes(16), 1)])
+    )
+    await world.client.administrator.repair(world.opened.store.home_groups)
+    assert any(each.windows for each in states), "its topic is there: a resize may be under way"
 
 
 @simulated()

@@ -13,6 +13,7 @@ from kernel.common.ids import RaftGroup
 from kernel.log.errors import JournalDamaged, RecordDamaged, RecordUnread
 from kernel.log.format.checkpoint import Checkpoint
 from kernel.log.format.files import locations_name
+from kernel.raft.errors import LogDamaged
 from kernel.raft.members.configuration import ADD_LEARNER, REMOVE, Change
 from kernel.raft.messages import PREVOTE, VOTE, Membership, RaftMessage
 from kernel.store.entry_reader import PAUSES_SECONDS
@@ -387,6 +388,36 @@ async def test_a_hole_at_the_end_of_the_journal_is_healed(cluster: Cluster) -> N
     await cluster.until(lambda: is_healed(hurt))
     await level(cluster)
     assert await bodies_at(hurt) == publisher.acked
+
+
+@clustered()
+async def test_an_older_copy_of_a_directory_is_noticed_by_what_the_leader_says_and_heals(
+    cluster: Cluster,
+) -> None:
+    """Before, it went on without a word: it followed no more, and voted as if it had everything."""
+    leader, publisher = await filled(cluster)
+    hurt = follower(cluster, but=leader)
+    hurt.kill()
+    copy = hurt.disk.killed_copy()
+    await hurt.start()
+    await publisher.published(leader, [b"acknowledged"])
+    await level(cluster)
+    hurt.kill()
+    hurt.disk = copy
+    await hurt.start()
+    await cluster.until(lambda: hurt.fatal)
+    ((sentence, error),) = hurt.fatal
+    hurt.fatal.clear()
+    assert "the disk has lost some of the log of group" in sentence
+    assert isinstance(error, LogDamaged)
+    hurt.kill()
+    await hurt.start()
+    assert hurt.opened.store.consensus.healing.silent
+    await cluster.until(lambda: not hurt.opened.store.consensus.healing.patients)
+    await publisher.published(leader, [b"afterwards"])
+    await level(cluster)
+    assert await bodies_at(hurt) == publisher.acked
+    assert len({state_hash(node) for node in cluster.running()}) == 1
 
 
 @clustered(nodes=1)

@@ -96,8 +96,8 @@ def status(
 
 
 def _stores(found: Facts) -> Table:
-    columns = ("number", "state", "address", "host", "answers", "leads", "lag", "error")
-    rows = [tuple(text(each[name]) for name in columns) for each in found["nodes"]]
+    columns = ("number", "state", "address", "host", "zone", "answers", "leads", "lag", "error")
+    rows = [tuple(text(each.get(name, "")) for name in columns) for each in found["nodes"]]
     return Table(columns, rows)
 
 

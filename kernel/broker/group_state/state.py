@@ -220,6 +220,10 @@ class GroupState:
             topic_of(queue) in self.resized and queue not in self.queues
         )
 
+    def only_windows(self) -> set[TopicId]:
+        """Ids of topics of which windows were told here, and nothing else is known (yet)."""
+        return {topic_of(queue) for queue in self.windows} - self.topics.keys()
+
     def result_of(self, identity: tuple[int, int, int]) -> object:
         """What a gateway's batch (client, epoch, sequence) came to; None: it has not been applied,
         or so long ago that it is forgotten.

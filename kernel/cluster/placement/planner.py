@@ -1,7 +1,8 @@
 """What the manager has done next, of all that could be done for where replicas and leaders are.
 
     1  a replica was in a store that is gone   another takes its place; without another store: goes
-    2  a store leaves                          another leads; then another has its replica
+    2  a store leaves                          another leads; then another has its replica; where
+                                               there are only so few stores: goes
     3  fewer replicas than there should be     one more
     4  more                                    one less
     5  replicas where one failure ends two     one goes elsewhere
@@ -90,6 +91,8 @@ class _Planner:
         self._steps = pace.steps
         self._receiving: Counter[int] = Counter()
         self._sending: Counter[int] = Counter()
+        self._stays: Counter[int] = Counter()
+        """By store that leaves: groups that no other can take now."""
         for each in going_on:
             self._spend(each)
 
@@ -97,6 +100,10 @@ class _Planner:
         """The plan."""
         for group in sorted(self._holdings.groups, key=lambda each: (self._sound(each), each)):
             self._look(group)
+        self._plan.problems += [
+            f"store {store} leaves, but no other answers and has room for {count} of its groups"
+            for store, count in sorted(self._stays.items())
+        ]
         self._even()
         return self._plan
 
@@ -175,11 +182,19 @@ class _Planner:
             self._copy(group, Kind.ADD, Reason.LEAVES, f"{why}, with {load.live:.0f} bytes")
 
     def _give_away(self, group: int, gone: int, reason: Reason, why: str) -> None:
-        """Another store takes the place of one; if there is no other: fewer replicas."""
+        """Another store takes the place of one. If none can now: what is gone counts for nothing
+        any more; a store that leaves waits, unless there are only so few stores.
+        """
         if self._copy(group, Kind.REPLACE, reason, why, gone):
             return
-        if not self._holdings.targets(group, {}, 1) and len(self._holdings.members[group]) > 1:
-            self._begin(Move(Kind.REMOVE, group, reason, f"{why}, and no other has room", 0, gone))
+        holdings = self._holdings
+        members = len(holdings.members[group])
+        if holdings.targets(group, {}, 1) or members <= 1:
+            return
+        if reason is Reason.LEAVES and members <= self._want[group]:
+            self._stays[gone] += 1
+            return
+        self._begin(Move(Kind.REMOVE, group, reason, f"{why}, and no other has room", 0, gone))
 
     def _copy(self, group: int, kind: Kind, reason: Reason, why: str, gone: int = 0) -> bool:
         """Begin a copy to the best store for it, if there is one now."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from heapq import nsmallest
+from itertools import chain
 
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup, TopicId, home_of
@@ -136,14 +137,17 @@ class PeerStoresService:
             raise KernelError(Code.NOT_LEADER, message) from None
 
     def _parts(self, group: RaftGroup, question: peer_stores_wire.Parts) -> list[object]:
-        topics, homes = self._store.replica(group).state.topics, set(question.homes)
+        state, homes = self._store.replica(group).state, set(question.homes)
         found: list[object] = []
         names = 0
-        later = (each for each in topics if each > question.after and home_of(each) in homes)
+        known = chain(state.topics, state.only_windows())
+        later = (each for each in known if each > question.after and home_of(each) in homes)
         for ident in nsmallest(peer_stores_wire.PAGE_NAMES, later):
-            topic = topics[ident]
-            found.append((ident, topic.tenant, topic.name, list(topic.groups)))
-            names += 1 + len(topic.groups)
+            topic = state.topics.get(ident)
+            groups = list(topic.groups) if topic is not None else []
+            tenant, name = (topic.tenant, topic.name) if topic is not None else ("", "")
+            found.append((ident, tenant, name, groups))
+            names += 1 + len(groups)
             if names >= peer_stores_wire.PAGE_NAMES:
                 break
         return found

@@ -23,7 +23,7 @@ from ...log.format import entry as entries
 from ...log.journal import Journal
 from ...raft import election
 from ...raft.core import RaftCore
-from ...raft.errors import ConfigurationRefused, RaftError
+from ...raft.errors import ConfigurationRefused, LogDamaged, RaftError
 from ...raft.members.configuration import ConfigurationChange
 from ...raft.members.progress import SNAPSHOTTING
 from ...raft.messages import (
@@ -116,6 +116,11 @@ class ConsensusHost(ReplicaHost[Replica], LeaderHost, Protocol):
 
     def end(self, sentence: str, error: BaseException) -> None:
         """End the process: nothing more may be answered."""
+
+    def log_is_lost(self, group: RaftGroup, error: BaseException) -> None:
+        """Have the process end once the disk knows that the group's log lacks what others know to
+        be there.
+        """
 
 
 class Consensus:
@@ -273,6 +278,12 @@ class Consensus:
             self.quiescence.wake(member, by=message.sender)
         try:
             member.core.step(message)
+        except LogDamaged as error:
+            # An older copy of the directory, perhaps: as long as it goes on it may elect somebody
+            # who has as little.
+            self._sealed.add(group)
+            self._host.log_is_lost(group, error)
+            return
         except RaftError:
             return  # of somebody who is no member, or for a leader
         self.take(member)

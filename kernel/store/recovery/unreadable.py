@@ -124,6 +124,14 @@ class Unreadable:
         else:
             self._fatal(sentence, error)
 
+    def lost(self, group: RaftGroup, error: BaseException) -> None:
+        """What a group's leader says shows that this disk has forgotten some of its log: it heals
+        as what a start finds damaged does.
+        """
+        if not self._stopped:
+            self._journal.mark_damaged(group)
+            self._end_soon(f"the disk has lost some of the log of group {group}", error)
+
     def noticed(self, group: int, index: int) -> None:
         """An entry was found not to read by somebody who can do without. Where others have it
         nothing is done yet.

@@ -8,13 +8,16 @@ import pytest
 
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.settings import AutoCreate, RocketmqSettings
-from kernel.api.model import Start
+from kernel.api.changes import ResizeTopic
+from kernel.api.model import GroupOptions, Start, TopicKind
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (
     Broker,
     Wire,
     broker_in_thread,
+    definition_pb2,
     endpoints,
+    message,
     resource,
     service_pb2,
     signed,
@@ -51,6 +54,21 @@ def test_a_route_tells_every_queue_and_the_types_it_takes(
     for queue in answer.message_queues:
         assert list(queue.accept_message_types) == types
         assert (queue.topic.name, queue.permission, queue.broker.id) == (name, 4, 0)
+
+
+def test_a_sealed_queue_is_shown_as_readable_only(broker: Broker, wire: Wire) -> None:
+    """As long as it is needed (ADR 31): it is consumed, and nobody chooses it for what is new."""
+    broker.topic("sealed", None, kind=TopicKind.WORK, groups={"default": GroupOptions()})
+    sent = service_pb2.SendMessageRequest(messages=[message("sealed", b"kept")])
+    assert wire.call("SendMessage", sent).status.code == Code.OK
+    change = ResizeTopic("default", "sealed", 2, by_key=True)
+    broker.run(lambda: broker.kernel.administer(change))
+    answer = route(wire, "sealed", ("10.1.2.3", 4711))
+    assert {queue.id: queue.permission for queue in answer.message_queues} == {
+        0: definition_pb2.Permission.READ,
+        1: definition_pb2.Permission.READ_WRITE,
+        2: definition_pb2.Permission.READ_WRITE,
+    }
 
 
 def test_a_route_leads_back_to_the_address_that_was_dialled(broker: Broker, wire: Wire) -> None:

@@ -25,10 +25,12 @@ from kernel.cluster.growing import AT_ONCE, Growing
 from kernel.cluster.messages import Goal, StepProgress, Towards
 from kernel.cluster.records import Facts, NodeRecord, NodeState
 from kernel.common.errors import Code, KernelError
+from kernel.common.feature_levels import LATEST
 from kernel.common.ids import ADDED_FIRST, METADATA_GROUP, RaftGroup
 from kernel.common.limits import ADDED_GROUPS_MAX, DATA_GROUPS_MAX
 from kernel.log.format.record import BATCH_GROUPS_MAX
 from kernel.raft.messages import Membership
+from kernel.store.raft_groups.leaving import LeaveGroup
 from tests.simulator.world import World, simulated
 
 FIRST = RaftGroup(ADDED_FIRST)
@@ -164,6 +166,12 @@ async def test_who_has_lost_group_0_makes_no_group_and_may_have_had_what_it_hear
     births.look()
     assert FIRST in store.consensus.healing.silent, "it gives no vote"
     assert FIRST in store.journal.damaged, "also after a restart"
+    # If it never was a member, nobody would ever heal it: it has to be told to leave.
+    assert not store.has_nothing_of(FIRST)
+    await store.leave(LeaveGroup(FIRST, 1, 5, LATEST))
+    assert store.has_nothing_of(FIRST)
+    assert store.consensus.healing.lost == [METADATA_GROUP]
+    assert FIRST in store.consensus.healing.silent
 
 
 @simulated(data_groups=DATA_GROUPS_MAX)

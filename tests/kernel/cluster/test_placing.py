@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kernel.api.changes import PutTopic
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
-from kernel.cluster import manager, replica_count, short_groups
+from kernel.cluster import manager, records, replica_count, short_groups
 from kernel.cluster.cluster_admin import ClusterStatus
 from kernel.cluster.group_loads import OVER_MS, GroupLoads
 from kernel.cluster.messages import Admit, Goal, GroupReport, Report, SnapshotReport, Towards
@@ -242,13 +244,31 @@ def test_the_planner_hears_what_is_to_become_of_each_store() -> None:
     assert found[1].capacity.live == 1_500
 
 
-@pytest.mark.parametrize(("answers", "state"), [(True, StoreState.LEAVING), (False, None)])
+def test_the_planner_hears_the_zone_of_each_store_and_older_builds_read_past_it() -> None:
+    named = replace(record(1), facts=replace(record(1).facts, zone="east"))
+    found = stores_of({1: named, 2: record(2)}, {1: report(1), 2: report(2)}, {1, 2}, ())
+    assert [each.zone for each in found] == ["east", ""]
+    assert records.decode(records.encode(named)) == named
+    *before, zone = msgspec.msgpack.decode(records.encode(named))[2]
+    assert zone == "east"
+    old = msgspec.msgpack.encode([1, NodeState.MEMBER, before, 0, None])
+    assert records.decode(old) == record(1)
+
+
+@pytest.mark.parametrize(
+    ("answers", "members", "state"),
+    [
+        (True, {1, 2, 3}, StoreState.LEAVING),
+        (True, {1, 2}, StoreState.IN),  # nobody could have what it has instead, so far
+        (False, {1, 2, 3}, None),
+    ],
+)
 def test_a_store_that_is_replaced_gives_away_what_it_has_if_it_answers(
-    *, answers: bool, state: StoreState | None
+    *, answers: bool, members: set[int], state: StoreState | None
 ) -> None:
     records = {1: record(1), 2: record(2), 3: record(3, NodeState.JOINING, replaces=2)}
     reports = {each: report(each) for each in ((1, 2, 3) if answers else (1, 3))}
-    found = {each.number: each.state for each in stores_of(records, reports, {1, 2, 3}, ())}
+    found = {each.number: each.state for each in stores_of(records, reports, members, ())}
     assert found.get(2) == state
 
 

@@ -182,4 +182,10 @@ async def test_who_does_not_lead_names_who_does(tmp_path: Path) -> None:
         (answer,) = answers
         assert isinstance(answer, KernelError)
         assert (answer.code, answer.hint) == (Code.NOT_LEADER, leader.number)
+        # Nor does it know anything for sure that may have been deposed: of a group that was deleted
+        # and made again it would say that nothing is unsettled.
+        leader.opened.store.replica(RaftGroup(1)).leased_until_ms = 0
+        keys_service.answer_keys(leader.opened.store, RaftGroup(1), question, answers.append)
+        assert isinstance(answers[1], KernelError)
+        assert (answers[1].code, answers[1].hint) == (Code.NOT_LEADER, 0)
         assert keys_service.KEYS in UNSETTLED_KEYS

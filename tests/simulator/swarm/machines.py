@@ -278,10 +278,10 @@ class Machine(Computer):
         tasks = self.opened.client.leader_tasks._running.values()
         return not all(each.done() for each in tasks)
 
-    def holds(self, group: RaftGroup) -> bool:
-        """Whether it has a replica of a group, of which it may never have heard."""
+    def has_something_of(self, group: RaftGroup) -> bool:
+        """Whether a manager would tell it to leave, once it is no member."""
         store = self.opened.store
-        return group in store.groups and store.holds(group)
+        return group in store.groups and not store.has_nothing_of(group)
 
     def serves(self, group: int) -> bool:
         """Whether it says that it leads a group."""

@@ -177,7 +177,7 @@ class Operator:
         members = core.tracker.members
         outside = [each for each in run.machines.values() if not members.has(each.number)]
         if run.peaceful:  # whoever still has something: else it would take long
-            outside = [each for each in outside if each.runs and each.holds(group)]
+            outside = [each for each in outside if each.runs and each.has_something_of(group)]
         level = [each for each in core.tracker.incoming if each.match >= core.log.committed]
         if outside and not members.voters_outgoing and 2 * len(level) > len(members.voters):
             machine = chance.choice(outside)

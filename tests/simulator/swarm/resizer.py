@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kernel.api.changes import ResizeTopic
@@ -44,7 +45,8 @@ QUEUES_MAX = 4
 HIT = 0.3
 """Share of the steps of a resize at which the process that makes it is hit."""
 
-HITS_MAX = 4
+HITS_MAX = 1
+"""At each kind of step."""
 
 
 class Resizer:
@@ -59,7 +61,7 @@ class Resizer:
             self.topics = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._left = RESIZES_MAX
-        self._hits = 0
+        self._hits: Counter[str] = Counter()
 
     def look(self) -> None:
         """Resize something, perhaps."""
@@ -97,9 +99,9 @@ class Resizer:
             return
         run, chance, step = self._run, self._chance, Command(kind).name
         run.count(f"{step} applied by the leader")
-        if self._hits >= HITS_MAX or chance.random() >= HIT:
+        if self._hits[step] >= HITS_MAX or chance.random() >= HIT:
             return
         machine = run.machines[member.core.node]
         if run.faults.hit(machine, chance, f"{step} was applied"):
-            self._hits += 1
-            run.count("hit in a resize")
+            self._hits[step] += 1
+            run.count(f"hit when {step} was applied")

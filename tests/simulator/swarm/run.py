@@ -460,6 +460,9 @@ class Run:
             if member.state.outbox:
                 return f"group {group}: {len(member.state.outbox)} dead letters wait"
         for machine in self.machines.values():
+            for group in machine.heals:
+                if RaftGroup(group) in self.groups():  # (members are looked at above)
+                    return f"group {group}: node {machine.number} waits to be healed, or to leave"
             opened = machine.opened.store
             if opened.feature_level > opened.journal.last_checkpoint.level:
                 return f"the checkpoint of {machine.number} does not say what is on"
