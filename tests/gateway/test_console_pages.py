@@ -183,12 +183,12 @@ def test_a_messages_history_names_who_had_a_part_in_it(chromium: Any, node: Proc
         channel.basic_get("followed")
         (shown,) = node.api("GET", "/topics/followed/messages").json["messages"]
         asked = f"/topics/followed/history/{shown['uid']}"
-        until(lambda: len(node.api("GET", asked).json["events"]) == 4, "it is noted")
+        until(lambda: len(node.api("GET", asked).json["events"]) == 5, "it is noted")
         page.get_by_role("button", name="Peek").click()
         page.locator("details.message summary").click()
         page.get_by_role("button", name="History").click()
         table = page.get_by_role("region", name="History of the message")
-        table.get_by_role("rowheader").nth(3).wait_for()
+        table.get_by_role("rowheader").nth(4).wait_for()
         address = "{}:{}".format(*connection._impl._transport._sock.getsockname())
         for what in ("stored", "published", "handed out", "taken"):
             table.get_by_text(what, exact=True).wait_for()

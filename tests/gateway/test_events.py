@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -94,6 +95,23 @@ def test_changes_are_told_with_who_made_them_and_refusals_with_why(node: Process
     assert opened["facts"]["listener"] == "amqp.tcp"
     assert opened["facts"]["user"] == closed["facts"]["login"] == "guest"
     assert opened["facts"]["peer"] == closed["facts"]["peer"]
+
+
+def test_who_leaves_in_the_middle_of_a_request_is_no_defect(node: Process) -> None:
+    after = node.api("GET", "/events?limit=1000").json["next"]
+    while page := node.api("GET", f"/events?after={after}&limit=1000").json["events"]:
+        after = page[-1]["number"]
+    host, _, port = node.admin_url.removeprefix("http://").partition(":")
+    head = (
+        "POST /api/v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+        f"Authorization: Bearer {node.token}\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port)), timeout=20) as peer:
+        peer.sendall(head.encode() + b'{"name": ')
+        time.sleep(0.2)  # mostly its handler waits for the rest by then
+    found = node.api("GET", f"/events?after={after}&wait=20").json["events"]
+    assert [each["event"] for each in found] == ["not administered"]
+    assert "the client has left" in found[0]["facts"]["reason"]
 
 
 def test_nothing_new_is_waited_for_and_then_nothing_is_said(node: Process) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from gateway.admin.http.errors import JSON_TYPE
@@ -34,11 +35,15 @@ async def read_body(request: Request, kind: type[_T], bytes_max: int = BODY_BYTE
     """The body as `kind`; an empty body reads as `{}`."""
     parts = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > bytes_max:
-            raise KernelError(Code.TOO_LARGE, f"the request has more than {bytes_max} bytes")
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > bytes_max:
+                raise KernelError(Code.TOO_LARGE, f"the request has more than {bytes_max} bytes")
+            parts.append(part)
+    except ClientDisconnect:
+        text = "the client has left, or dawdled, before all of its request had come"
+        raise KernelError(Code.INVALID_ARGUMENT, text) from None
     try:
         return msgspec.json.decode(b"".join(parts) or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

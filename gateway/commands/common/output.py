@@ -5,10 +5,15 @@
 A command makes its answer twice: as plain data (what `-o json` and `-o yaml` print, with stable
 keys, for programs) and as a table (`-o table`, and its first column for `-o name`, for people).
 What makes or changes a topic or group says so in one line (`-o summary`) unless asked for more.
+
+Names and texts are chosen by clients. What is no printable character stands there as JSON escapes
+it, so that nobody's name moves the cursor, paints over other lines or turns them around; but for
+`-o name` and `-o yaml`, which say exactly what things are called.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -66,12 +71,21 @@ def put(data: object, table: Table, form: Format) -> None:
 
 def put_line(text: str) -> None:
     """Write one line to stdout: what was done."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(printable(text) + "\n")
 
 
 def say(message: str) -> None:
     """Write news about the work to stderr, where it never mixes with data."""
-    sys.stderr.write(message + "\n")
+    sys.stderr.write(printable(message) + "\n")
+
+
+def printable(text: str) -> str:
+    """A text of lines whose other characters are printable; JSON stays the JSON that it was."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
+    )
 
 
 def _rendered(data: object, table: Table, form: Format) -> str:
@@ -79,7 +93,7 @@ def _rendered(data: object, table: Table, form: Format) -> str:
         case Format.JSON:
             import msgspec
 
-            return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+            return printable(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         case Format.YAML:
             import msgspec
             import yaml
@@ -94,7 +108,8 @@ def _rendered(data: object, table: Table, form: Format) -> str:
 
 
 def _lines(table: Table) -> list[str]:
-    every = [tuple(column.upper() for column in table.columns), *table.rows]
+    rows = [[printable(cell).replace("\n", "\\n") for cell in row] for row in table.rows]
+    every = [[column.upper() for column in table.columns], *rows]
     widths = [max(len(row[i]) for row in every) for i in range(len(table.columns))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
