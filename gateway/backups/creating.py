@@ -114,6 +114,7 @@ def create(
         repository.write(backup)
         return backup
     finally:
+        repository.drop_unfinished()
         lock.release()
 
 
