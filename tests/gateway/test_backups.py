@@ -20,6 +20,7 @@ import pytest
 import gateway.cli
 from gateway.backups.repository import Repository
 from gateway.commands.common.output import ExitCode
+from kernel.common.feature_levels import LATEST
 from tests.gateway.cluster import until
 from tests.gateway.serving import Process, serving
 
@@ -245,6 +246,25 @@ def test_a_flipped_byte_a_missing_and_an_older_file_are_found(made: Made) -> Non
     older = weir(*verify)
     assert (older.code, "newer one missing" in older.err) == (0, True)
     last.write_bytes(kept)
+
+
+def test_an_older_build_refuses_the_backup_of_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, kept = tmp_path / "data", str(tmp_path / "kept")
+    with serving(data) as node:  # one that is new has all features on, in its log at first
+        backup = told(weir("backup", "create", kept, "--data", str(data), "-o", "json"))
+        assert node.terminate() == 0
+    assert Repository(tmp_path / "kept").backups()[0].level == LATEST
+    monkeypatch.setenv("WEIR_TEST_UNDERSTANDS", "0")
+    said = f"backup {backup['number']} has features up to level {LATEST} on"
+    verified = weir("backup", "verify", kept)
+    assert (verified.code, said in verified.out) == (ExitCode.UNHEALTHY, True), verified
+    restored = weir("backup", "restore", kept, "--data", str(tmp_path / "restored"))
+    assert (restored.code, said in restored.err) == (1, True), restored
+    assert not (tmp_path / "restored").exists()
+    monkeypatch.delenv("WEIR_TEST_UNDERSTANDS")
+    assert weir("backup", "verify", kept).code == 0
 
 
 def test_a_directory_without_a_backup_and_one_beside_a_server_are_told(tmp_path: Path) -> None:

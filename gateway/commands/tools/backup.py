@@ -254,11 +254,12 @@ def _verified(directory: Path, backup: int | None) -> tuple[list[Backup], list[s
     """Backups of a directory, and what is wrong with them. Raises CommandError: there is none."""
     from gateway.backups.repository import Repository
     from gateway.backups.verifying import verify as look
+    from gateway.process.running import understands
 
     try:
         backups = _backups(directory) if backup is None else [_named(directory, backup)]
         with _told():
-            return backups, look(Repository(directory), backups)
+            return backups, look(Repository(directory), backups, understands())
     except CommandError as error:
         if error.code is ExitCode.NOT_FOUND:
             raise
@@ -295,6 +296,7 @@ def restore(
 
     from gateway.backups.repository import Repository
     from gateway.backups.restoring import restore as bring_back
+    from gateway.process.running import understands
 
     chosen = _backups(directory)[-1] if backup is None else _named(directory, backup)
     of_cluster = chosen.cut is not UNSET
@@ -306,7 +308,7 @@ def restore(
     where = dict(map(_address, elsewhere or ()))
     began = _now()
     with _told(data):
-        bring_back(Repository(directory), chosen, data, word, where)
+        bring_back(Repository(directory), chosen, data, word, understands(), where)
     facts = {
         "number": chosen.number,
         "taken": _time(chosen),
