@@ -248,11 +248,14 @@ def test_a_flipped_byte_a_missing_and_an_older_file_are_found(made: Made) -> Non
     last.write_bytes(kept)
 
 
-def test_an_older_build_refuses_the_backup_of_a_newer_one(
+def test_a_backup_is_elsewhere_and_an_older_build_refuses_that_of_a_newer_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, kept = tmp_path / "data", str(tmp_path / "kept")
     with serving(data) as node:  # one that is new has all features on, in its log at first
+        inside = weir("backup", "create", str(data / "kept"), "--data", str(data))
+        assert (inside.code, "is in the data directory" in inside.err) == (1, True), inside
+        assert not os.listdir(data / "pinned")
         backup = told(weir("backup", "create", kept, "--data", str(data), "-o", "json"))
         assert node.terminate() == 0
     assert Repository(tmp_path / "kept").backups()[0].level == LATEST
