@@ -40,6 +40,9 @@ from kernel.definitions.topic_sizes import Above, TopicSize
 
 FORMAT: Final = "weir-definitions/1"
 
+DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Some 100,000 topics. Reading all of that stops the others for 0.6 s of CPU."""
+
 OPAQUE: Final = "msgpack"
 """The only key of an attribute's value that JSON cannot say."""
 

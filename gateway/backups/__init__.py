@@ -1,6 +1,7 @@
 """Backups: a directory of files by their sums, and which of them each backup is made of.
 
     DIR/objects/AB/ABCD...    a file's bytes, named by their SHA-256
+    DIR/unfinished/           files of the backup that is being made
     DIR/maker                 a word of the directory, by which a node knows who has pinned files
     DIR/backups/NNNN-ID.json  a backup: names, lengths and sums of its files (`manifest`)
 

@@ -105,6 +105,9 @@ def create(
             raise BackupError(f"{text}, or name another directory")
         pin, archive = _moment(pins, repository.maker(ident))
         try:
+            if repository.directory.resolve().is_relative_to(Path(pin["data"]).resolve()):
+                text = f"{repository.directory} is in the data directory that it is to outlive"
+                raise BackupError(f"{text}: name another directory, on another disk")
             last = known[-1] if known else None
             others = [(name, Path(pin["data"]) / name, length) for name, length in archive]
             others += [(name, path, -1) for name, path in issued]
@@ -114,6 +117,7 @@ def create(
         repository.write(backup)
         return backup
     finally:
+        repository.drop_unfinished()
         lock.release()
 
 

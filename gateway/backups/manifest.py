@@ -11,6 +11,8 @@ import hashlib
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from kernel.common.feature_levels import newer
+
 FORMAT = 1
 
 
@@ -75,6 +77,13 @@ class Backup(Struct, frozen=True, kw_only=True):
     def bytes(self) -> int:
         """Of all of its files."""
         return sum(each.length for each in self.files)
+
+
+def not_understood(backup: Backup, understands: int) -> str | None:
+    """Why this build, which understands the log's features up to a level, cannot go on from it."""
+    if backup.level <= understands:
+        return None
+    return newer(f"backup {backup.number}", backup.level, understands)
 
 
 def encode(backup: Backup) -> bytes:

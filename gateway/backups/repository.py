@@ -1,7 +1,8 @@
 """The directory of backups: files by their sums, and the backups made of them.
 
 Durability: a file has its name once its bytes are on the disk, a backup once all of its files and
-their names are.
+their names are. Until then its files are in a directory of their own. If it comes to nothing that
+is removed: by whoever makes it, or by who comes next if that was killed.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from gateway.backups.manifest import Backup, BackupError, BackupFile, decode, encode
 from gateway.process.data_lock import DataDirectoryInUse, lock_data_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from gateway.process.data_lock import DataLock
@@ -30,6 +32,8 @@ a disk that takes 300 kB a second still meets."""
 TAIL_BYTES = 64 * 1024
 
 OBJECTS = "objects"
+UNFINISHED = "unfinished"
+"""Files of the backup that is being made."""
 BACKUPS = "backups"
 MAKER = "maker"
 """A word of the directory, in a file, by which a node drops what a command that was killed had
@@ -55,9 +59,17 @@ class Repository:
         try:
             for each in (self.directory, self.directory / OBJECTS, self.directory / BACKUPS):
                 each.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-            return lock_data_directory(self.directory)
+            lock = lock_data_directory(self.directory)
         except DataDirectoryInUse:
             raise BackupError(f"another backup is being made in {self.directory}") from None
+        self.drop_unfinished()
+        return lock
+
+    def drop_unfinished(self) -> None:
+        """Remove what was copied for a backup that does not count. Only for who keeps others
+        out.
+        """
+        shutil.rmtree(self.directory / UNFINISHED, ignore_errors=True)
 
     def maker(self, word: str) -> str:
         """The directory's word; `word`, which no other directory has, if it has none yet. Only for
@@ -105,6 +117,12 @@ class Repository:
         except FileNotFoundError:
             return False
 
+    def strays(self, backups: Sequence[Backup]) -> int:
+        """How many files are there that none of these backups has."""
+        named = {file.sha256 for backup in backups for file in backup.files}
+        objects = self.directory / OBJECTS
+        return sum(each.name not in named for each in objects.glob("*/*"))
+
     def add(
         self,
         source: Path,
@@ -116,7 +134,9 @@ class Repository:
         """Take in the first `length` bytes of a file, which is to have `size`; `touch` is called
         after each TOUCH_BYTES. Raises BackupError if it has fewer; OSError.
         """
-        temporary = self.directory / OBJECTS / f"new.{os.getpid()}"
+        unfinished = self.directory / UNFINISHED
+        unfinished.mkdir(mode=PRIVATE, exist_ok=True)
+        temporary = unfinished / "new"
         digest, left = hashlib.sha256(), length
         tail = b""
         with source.open("rb") as file, temporary.open("wb") as copy:
@@ -133,13 +153,9 @@ class Repository:
                 self._pause()
             os.fsync(copy.fileno())
         if left:
-            temporary.unlink()
             raise BackupError(f"{name} is cut short: {left} bytes are missing")
         sha256 = digest.hexdigest()
-        path = self.path_of(sha256)
-        path.parent.mkdir(mode=PRIVATE, exist_ok=True)
-        temporary.rename(path)
-        sync_directory(path.parent)
+        temporary.rename(unfinished / sha256)
         return BackupFile(
             name=name,
             length=length,
@@ -150,7 +166,15 @@ class Repository:
 
     def write(self, backup: Backup) -> None:
         """Have a backup count, now that all of its files are there."""
-        sync_directory(self.directory / OBJECTS)
+        parents = {self.directory / OBJECTS}
+        unfinished = self.directory / UNFINISHED
+        for path in list(unfinished.iterdir()) if unfinished.exists() else ():
+            there = self.path_of(path.name)
+            there.parent.mkdir(mode=PRIVATE, exist_ok=True)
+            path.rename(there)
+            parents.add(there.parent)
+        for each in parents:
+            sync_directory(each)
         name = f"{backup.number:06d}-{backup.id}.json"
         temporary = self.directory / BACKUPS / "new.tmp"
         write_synced(temporary, encode(backup))

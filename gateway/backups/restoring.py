@@ -17,7 +17,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gateway.backups.creating import ARCHIVE, RESTORED
-from gateway.backups.manifest import BackupError
+from gateway.backups.manifest import BackupError, not_understood
 from gateway.backups.repository import COPIED_BYTES, PRIVATE, sync_directory, write_synced
 from gateway.process.data_lock import LOCK_FILE, DataDirectoryInUse, lock_data_directory
 from kernel.cluster.roster import Restored, read_home, write_home
@@ -40,13 +40,18 @@ def restore(
     backup: Backup,
     data: Path,
     timeline: str,
+    understands: int,
     elsewhere: Mapping[int, Address] = MappingProxyType({}),
 ) -> None:
     """Make `data`, which must be empty or missing, what the backup says; all of it is on the disk
     when this returns. `timeline`: a word that no other restore has, but of stores that were cut
-    together and are restored together; `elsewhere`: of a store of a cluster: where stores are now,
-    by number, that are not where they were. Raises BackupError; OSError.
+    together and are restored together; `understands`: the level up to which this build does;
+    `elsewhere`: of a store of a cluster: where stores are now, by number, that are not where they
+    were. Raises BackupError; OSError.
     """
+    newer = not_understood(backup, understands)
+    if newer is not None:
+        raise BackupError(newer)
     if backup.of_gateway and elsewhere:
         raise BackupError("this is a gateway's: where stores are its settings say")
     data.mkdir(mode=PRIVATE, parents=True, exist_ok=True)

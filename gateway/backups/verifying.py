@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from gateway.backups.creating import ARCHIVE, ARCHIVE_MANIFEST
+from gateway.backups.manifest import not_understood
 from gateway.backups.repository import COPIED_BYTES
 from kernel.store.recovery.examination import examine
 from metering.schema import ManifestError, parse_manifest
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from kernel.common.ports import File, Written
 
 
-def verify(repository: Repository, backups: Sequence[Backup]) -> list[str]:
+def verify(repository: Repository, backups: Sequence[Backup], understands: int) -> list[str]:
     """What is wrong with these backups, the last of which is also examined as a store; empty:
-    nothing. Each file is read once, however many backups have it. OSError.
+    nothing. Each file is read once, however many backups have it. `understands`: the level up to
+    which this build does. OSError.
     """
     faults: dict[str, str] = {}
     looked: set[str] = set()
@@ -40,6 +42,7 @@ def verify(repository: Repository, backups: Sequence[Backup]) -> list[str]:
                 if fault is not None:
                     faults[file.sha256] = f"{file.name} of backup {backup.number} {fault}"
     found = list(faults.values())
+    found += filter(None, (not_understood(each, understands) for each in backups[-1:]))
     if not found and backups:
         last = backups[-1]
         found = _archive_faults(repository, last)

@@ -406,7 +406,9 @@ class Journal:
         )
         hard_states = {number: log.hard_state for number, log in self._groups.items()}
         checkpoint = replace(
-            self._checkpoint.with_hard_states(hard_states), synced_sequence=sequence
+            self._checkpoint.with_hard_states(hard_states),
+            synced_sequence=sequence,
+            level=max(self._checkpoint.level, self.feature_level),
         )
         return JournalPrefix(self._store, sequence, segments, checkpoint)
 

@@ -20,6 +20,7 @@ import pytest
 import gateway.cli
 from gateway.backups.repository import Repository
 from gateway.commands.common.output import ExitCode
+from kernel.common.feature_levels import LATEST
 from tests.gateway.cluster import until
 from tests.gateway.serving import Process, serving
 
@@ -194,12 +195,12 @@ def test_everything_promised_before_is_there_once_after_a_restore(
         assert not any(number % 3 for number in dead)
         # It goes on, and the next backup has nothing in common with what came after the last one.
         assert node.api("POST", "/topics/work/messages", {"body": "0"}).status == 201
-        create = ("backup", "create", str(made.repository), "--incremental", "-o", "json")
+        kept = shutil.copytree(made.repository, tmp_path / "kept")
+        create = ("backup", "create", str(kept), "--incremental", "-o", "json")
         third = told(weir(*create, "--data", str(data)))
         assert third["copied_bytes"] == third["bytes"]
         assert node.terminate() == 0
     shutil.rmtree(data)
-    (made.repository / "backups" / f"000003-{third['id']}.json").unlink()
 
 
 def test_what_is_there_is_not_copied_again(made: Made) -> None:
@@ -237,7 +238,36 @@ def test_a_flipped_byte_a_missing_and_an_older_file_are_found(made: Made) -> Non
     (made.repository / "backups" / name).write_bytes(kept.replace(b'"number": 1', b'"number": 7'))
     assert "its sum does not match" in fault()
     (made.repository / "backups" / name).write_bytes(kept)
-    assert weir(*verify).code == 0
+    sound = weir(*verify)
+    assert (sound.code, "newer one missing" in sound.err) == (0, False)
+    last = made.repository / "backups" / repository.names()[1]
+    kept = last.read_bytes()
+    last.unlink()
+    older = weir(*verify)
+    assert (older.code, "newer one missing" in older.err) == (0, True)
+    last.write_bytes(kept)
+
+
+def test_a_backup_is_elsewhere_and_an_older_build_refuses_that_of_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, kept = tmp_path / "data", str(tmp_path / "kept")
+    with serving(data) as node:  # one that is new has all features on, in its log at first
+        inside = weir("backup", "create", str(data / "kept"), "--data", str(data))
+        assert (inside.code, "is in the data directory" in inside.err) == (1, True), inside
+        assert not os.listdir(data / "pinned")
+        backup = told(weir("backup", "create", kept, "--data", str(data), "-o", "json"))
+        assert node.terminate() == 0
+    assert Repository(tmp_path / "kept").backups()[0].level == LATEST
+    monkeypatch.setenv("WEIR_TEST_UNDERSTANDS", "0")
+    said = f"backup {backup['number']} has features up to level {LATEST} on"
+    verified = weir("backup", "verify", kept)
+    assert (verified.code, said in verified.out) == (ExitCode.UNHEALTHY, True), verified
+    restored = weir("backup", "restore", kept, "--data", str(tmp_path / "restored"))
+    assert (restored.code, said in restored.err) == (1, True), restored
+    assert not (tmp_path / "restored").exists()
+    monkeypatch.delenv("WEIR_TEST_UNDERSTANDS")
+    assert weir("backup", "verify", kept).code == 0
 
 
 def test_a_directory_without_a_backup_and_one_beside_a_server_are_told(tmp_path: Path) -> None:
@@ -245,6 +275,13 @@ def test_a_directory_without_a_backup_and_one_beside_a_server_are_told(tmp_path:
     assert (nothing.code, "no backup" in nothing.err) == (ExitCode.NOT_FOUND, True)
     assert weir("backup", "create", str(tmp_path / "b"), "--data", str(tmp_path)).code == 1
     assert os.listdir(tmp_path / "b" / "backups") == [] if (tmp_path / "b").exists() else True
+
+
+def copied(repository: Path) -> list[str]:
+    """Files of nodes in a directory of backups, whole or not."""
+    own = {"lock", "maker"}
+    files = (each for each in repository.rglob("*") if each.is_file())
+    return [each.name for each in files if each.name not in own and each.suffix != ".json"]
 
 
 @pytest.fixture
@@ -275,14 +312,18 @@ def test_a_full_disk_and_a_killed_command_leave_nothing_and_the_next_backup_is_m
                 channel.basic_publish("", "work", FILLER, DURABLE)
         full = weir(*create, str(small_disk / "kept"))
         assert (full.code, "No space left" in full.err) == (1, True), full.err
+        assert str(small_disk / "kept") in full.err
         assert Repository(small_disk / "kept").backups() == []
+        assert copied(small_disk / "kept") == []
         pinned = data / "pinned"
         slow = (sys.executable, "-m", "gateway", *create, str(kept), "--rate", "1")
         with subprocess.Popen(slow, stderr=subprocess.DEVNULL) as killed:
             until(lambda: pinned.is_dir() and os.listdir(pinned), "it copies")
-            until((kept / "maker").exists, "the directory is made")
+            until(lambda: copied(kept), "a file is being copied")
             killed.kill()
         again = told(weir(*create, str(kept), "-o", "json"))
         assert again["number"] == 1
+        (backup,) = Repository(kept).backups()
+        assert sorted(copied(kept)) == sorted({each.sha256 for each in backup.files})
         until(lambda: not os.listdir(pinned), "nothing stays pinned")
     assert weir("backup", "verify", str(kept)).code == 0

@@ -51,6 +51,7 @@ from adapters.definitions import (
 )
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, RouterInfo, TopicOptions
 from kernel.common.errors import Code, KernelError
+from kernel.common.limits import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +67,11 @@ _NEEDLESS: Final = frozenset(
     | {"queue-leader-locator", "target-group-size", "dead-letter-strategy"}
 )
 """Keys of policies that tell RabbitMQ how to store and place a queue, as no client can tell."""
+
+_TO_QUEUES: Final = frozenset({"", "all", "queues"})
+"""What policies for queues are applied to; since RabbitMQ 3.12 also to those of one type."""
+
+_TO_EXCHANGES: Final = frozenset({"", "all", "exchanges"})
 
 _NUMBERS: Final = frozenset(
     {"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"}
@@ -167,6 +173,8 @@ class _Reader:
         if not row.get("durable", True) or row.get("auto_delete"):
             self._say(what, "is not kept: what is not durable is declared by who uses it")
             return
+        if self._is_reserved(what, name):
+            return
         given = _arguments(row)
         try:
             declared = exchanges.exchange_declaration(
@@ -182,7 +190,7 @@ class _Reader:
             self._say(what, f"cannot be had: {error.explanation}")
             return
         options = declared.router_options()
-        alternate = self._said(host, name, "exchanges", _OF_EXCHANGES).get("alternate-exchange")
+        alternate = self._said(host, name, _TO_EXCHANGES, _OF_EXCHANGES).get("alternate-exchange")
         if alternate is not None and options.alternate is None:
             options = msgspec.structs.replace(options, alternate=str(alternate))
         self._routers.setdefault(host, {})[name] = router_defined(options, [])
@@ -192,6 +200,8 @@ class _Reader:
         what = f"queue {name} in vhost {host}"
         if not row.get("durable", True) or row.get("auto_delete") or row.get("exclusive"):
             self._say(what, "is not kept: what is not durable is declared by who uses it")
+            return
+        if self._is_reserved(what, name):
             return
         own = _arguments(row)
         try:
@@ -207,10 +217,17 @@ class _Reader:
         groups = {DEFAULT_GROUP: arguments.group_options(meant, GroupOptions())}
         self._topics.setdefault(host, {})[name] = topic_defined(options, groups)
 
+    def _is_reserved(self, what: str, name: str) -> bool:
+        prefix = next((each for each in RESERVED_PREFIXES if name.startswith(each)), None)
+        if prefix is not None:
+            self._say(what, f"cannot be had: names that begin with {prefix} are the server's own")
+        return prefix is not None
+
     def _with_policies(self, host: str, name: str, own: Mapping[str, Any]) -> dict[str, Any]:
         """A queue's arguments with what policies add: of numbers the lowest, else its own first."""
         meant = dict(own)
-        for key, value in self._said(host, name, "queues", _OF_QUEUES).items():
+        kinds = _TO_QUEUES | {f"{own.get('x-queue-type', 'classic')}_queues"}
+        for key, value in self._said(host, name, kinds, _OF_QUEUES).items():
             argument = f"x-{key}"
             if key in _NUMBERS and isinstance(own.get(argument), int):
                 meant[argument] = min(own[argument], value)
@@ -218,15 +235,19 @@ class _Reader:
                 meant.setdefault(argument, value)
         return meant
 
-    def _said(self, host: str, name: str, kind: str, keys: frozenset[str]) -> dict[str, Any]:
-        """What the policies that hold for a thing say, those of operators included."""
+    def _said(
+        self, host: str, name: str, kinds: frozenset[str], keys: frozenset[str]
+    ) -> dict[str, Any]:
+        """What the policies that hold for a thing say, those of operators included. `kinds`: what
+        they call it.
+        """
         found: dict[str, Any] = {}
         for rows in (self._rows("policies"), self._operator_policies()):
             holding = [
                 row
                 for row in rows
                 if text(row, "vhost") == host
-                and text(row, "apply-to") in {"", "all", kind}
+                and text(row, "apply-to") in kinds
                 and is_found(text(row, "pattern") or ".*", name)
             ]
             if not holding:

@@ -247,6 +247,10 @@ def _denials(name: str, virtual_host: str, topic_permissions: Sequence[Row], say
         exchange = text(each, "exchange")
         if exchange == TREE:
             continue
+        if not exchange:
+            why = "means nothing: the default exchange looks at no pattern"
+            say(f"topic permission of user {name} for the default exchange in {virtual_host}", why)
+            continue
         why = "keys are told apart for amq.topic only: the exchange is denied to this user"
         say(f"topic permission of user {name} for exchange {exchange} in {virtual_host}", why)
         rules.append(f"deny publish,consume {_quoted(f'router:{exchange}')}")

@@ -18,7 +18,7 @@ import msgspec
 from adapters.amqp.caller import Caller
 from adapters.amqp.errors import AmqpError
 from adapters.amqp.management.administering import administered
-from adapters.amqp.management.documents import DOCUMENT_BYTES_MAX, apply_definitions
+from adapters.amqp.management.documents import apply_definitions
 from adapters.amqp.management.messages import publish
 from adapters.amqp.management.rates import Rates
 from adapters.amqp.management.requests import (
@@ -34,6 +34,7 @@ from adapters.amqp.management.routes import find
 from adapters.amqp.messages.stamps import Stamps
 from adapters.amqp.origin import ORIGIN_BYTE
 from adapters.amqp.topology.declaring import Declarations
+from adapters.definitions import DOCUMENT_BYTES_MAX
 from adapters.limiting import Limiter
 from auth.errors import AuthCode, AuthError
 from kernel.common.errors import Code, KernelError

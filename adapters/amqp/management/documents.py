@@ -19,9 +19,6 @@ from adapters.amqp.names import PREDECLARED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""As /api/v1 takes them: some 100,000 queues."""
-
 LEFT_OUT: Final = "left_out"
 """Who is not in the document, and why: for people. Who reads one passes over it."""
 

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from adapters.definitions import FORMAT, Definitions, Foreign, Unlike, UserDefined
+from adapters.definitions import (
+    DOCUMENT_BYTES_MAX,
+    FORMAT,
+    Definitions,
+    Foreign,
+    Unlike,
+    UserDefined,
+)
 from auth.password_checks.salted_hashes import is_salted
 from gateway.admin.http.callers import caller_of
 from gateway.admin.http.requests import answer, flag, read_body
@@ -47,9 +54,6 @@ if TYPE_CHECKING:
     from gateway.definitions.things import Thing
     from kernel.api.client import Client
     from kernel.api.model import RouterOptions
-
-DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Some 100,000 topics. Reading all of that stops the others for 0.6 s of CPU."""
 
 FAULTS_TOLD: Final = 10
 """Of a document that is refused; a dry run lists all."""

@@ -23,6 +23,7 @@ app = typer.Typer(
 
 STANDARD = "-"
 JSON_SUFFIX = ".json"
+YAML_SUFFIXES = (".yaml", ".yml")
 
 FileOption = Annotated[
     str,
@@ -122,11 +123,11 @@ def apply(
         raise CommandError(message)
 
 
-def _planned(api: Api, document: object, only: str | None) -> Facts:
+def _planned(api: Api, document: bytes, only: str | None) -> Facts:
     return _sent(api, document, only, dry_run=True)
 
 
-def _sent(api: Api, document: object, only: str | None, *, dry_run: bool) -> Facts:
+def _sent(api: Api, document: bytes, only: str | None, *, dry_run: bool) -> Facts:
     query = {"only": only, "dry_run": dry_run}
     return api.call("POST", "/definitions", document, query, good=(200, 207))
 
@@ -162,22 +163,18 @@ def _say_faults(outcome: Facts) -> None:
         say(f"{each['kind']} {each['name']}{tenant}: {each['reason']}")
 
 
-def _read(file: str) -> object:
-    """What a file says. Raises CommandError."""
-    import json
+def _read(file: str) -> bytes:
+    """What a file says, as JSON. Raises CommandError."""
+    from adapters.definitions import DOCUMENT_BYTES_MAX
+    from gateway.commands.common.documents import DocumentError, encoded
 
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         text = sys.stdin.read() if file == STANDARD else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{file} cannot be read: {error}", ExitCode.USAGE) from error
-    try:
-        if file.endswith(JSON_SUFFIX) or text.lstrip()[:1] == "{":
-            return json.loads(text)
-        return yaml.load(text, Loader=loader)  # noqa: S506 - a safe one
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        is_json = file.endswith(JSON_SUFFIX) or (
+            text.lstrip()[:1] == "{" and not file.endswith(YAML_SUFFIXES)
+        )
+        return encoded(text, DOCUMENT_BYTES_MAX, is_json=is_json)
+    except (OSError, UnicodeDecodeError, DocumentError) as error:
         raise CommandError(f"{file} cannot be read: {error}", ExitCode.USAGE) from error
 
 

@@ -3,6 +3,7 @@
 - `api`: calls of the admin API
 - `contexts`: servers by name, kept in a file
 - `options`: options that several commands have; the settings they are about
+- `documents`: files that people write, as the JSON that a server is sent
 - `values`: texts to values, and questions to whoever types
 - `output`: answers as a table or JSON; exit codes
 """

@@ -122,7 +122,8 @@ class Api:
         query: Mapping[str, object] | None = None,
         good: tuple[int, ...] = (200, 201, 204),
     ) -> Facts:
-        """The JSON object of an answer; an empty one if there is no body.
+        """The JSON object of an answer; an empty one if there is no body. `body`: a value, or
+        JSON in bytes.
 
         Raises NoAnswer if none came, CommandError for a status that is not in `good`.
         """
@@ -143,7 +144,7 @@ class Api:
         headers = {"Authorization": self.authorization}
         sent = None
         if body is not None:
-            sent = json.dumps(body).encode()
+            sent = body if isinstance(body, bytes) else json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
         try:
             connection.request(method, path, sent, headers)

@@ -168,7 +168,7 @@ def _made(
         lambda number: api.get(f"/backups/{number}"),
         lambda number: api.delete(f"/backups/{number}"),
     )
-    with _told():
+    with _told(directory):
         backup = make(repository, pins, progress, _new_word(), incremental=incremental, bills=bills)
     return {
         "number": backup.number,
@@ -235,17 +235,31 @@ def verify(
         put(facts, Table(("number",), [(str(each.number),) for each in backups]), output)
     last = backups[-1]
     say(f"{len(backups)} sound; the last, number {last.number}, shows {_time(last)}")
+    if backup is None:
+        _say_strays(directory, backups)
+
+
+def _say_strays(directory: Path, backups: list[Backup]) -> None:
+    """What points to newer backups that are gone, though nothing names them."""
+    from gateway.backups.repository import Repository
+
+    with _told(directory):
+        strays = Repository(directory).strays(backups)
+    if strays:
+        text = f"{strays} files are of none of these backups: is a newer one missing?"
+        say(f"{text} (One that was killed as it ended leaves some as well.)")
 
 
 def _verified(directory: Path, backup: int | None) -> tuple[list[Backup], list[str]]:
     """Backups of a directory, and what is wrong with them. Raises CommandError: there is none."""
     from gateway.backups.repository import Repository
     from gateway.backups.verifying import verify as look
+    from gateway.process.running import understands
 
     try:
         backups = _backups(directory) if backup is None else [_named(directory, backup)]
         with _told():
-            return backups, look(Repository(directory), backups)
+            return backups, look(Repository(directory), backups, understands())
     except CommandError as error:
         if error.code is ExitCode.NOT_FOUND:
             raise
@@ -282,6 +296,7 @@ def restore(
 
     from gateway.backups.repository import Repository
     from gateway.backups.restoring import restore as bring_back
+    from gateway.process.running import understands
 
     chosen = _backups(directory)[-1] if backup is None else _named(directory, backup)
     of_cluster = chosen.cut is not UNSET
@@ -292,8 +307,8 @@ def restore(
         raise CommandError(f"--timeline is a word of at most {WORD_MAX} letters and digits")
     where = dict(map(_address, elsewhere or ()))
     began = _now()
-    with _told():
-        bring_back(Repository(directory), chosen, data, word, where)
+    with _told(data):
+        bring_back(Repository(directory), chosen, data, word, understands(), where)
     facts = {
         "number": chosen.number,
         "taken": _time(chosen),
@@ -345,8 +360,10 @@ def _named(directory: Path, number: int) -> Backup:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What goes wrong, as a sentence. Raises CommandError."""
+def _told(place: Path | None = None) -> Iterator[None]:
+    """What goes wrong, as a sentence; `place`: where, if the system does not say. Raises
+    CommandError.
+    """
     from gateway.backups.manifest import BackupError
 
     try:
@@ -354,7 +371,8 @@ def _told() -> Iterator[None]:
     except BackupError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        about = f" ({error.filename})" if error.filename else ""
+        at = error.filename or place
+        about = f" ({at})" if at else ""
         raise CommandError(f"{error.strerror or error}{about}") from error
 
 

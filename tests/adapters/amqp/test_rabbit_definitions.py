@@ -211,3 +211,51 @@ def test_odd_values_are_named_and_never_a_traceback() -> None:
             read(json.dumps(document).encode(), TENANTS)
         except KernelError:
             pass
+
+
+def test_what_is_reserved_here_is_named_and_keeps_nothing_else_out() -> None:
+    """A queue that RabbitMQ has named, and a permission that it takes and never looks at."""
+    names = ("amq.gen-qFx", "__x", "$x", "%x", "orders")
+    user = {"name": "ann", "password_hash": "", "tags": []}
+    granted = {"user": "ann", "vhost": "/", "configure": "", "write": ".*", "read": ""}
+    topic = {"user": "ann", "vhost": "/", "exchange": "", "write": ".*", "read": ".*"}
+    found = read_of(
+        {
+            "rabbit_version": "3.10.8",
+            "users": [user],
+            "permissions": [granted],
+            "topic_permissions": [topic],
+            "queues": [{"name": each, "vhost": "/", "durable": True} for each in names],
+            "exchanges": [{"name": "weir.x", "vhost": "/", "type": "fanout", "durable": True}],
+        }
+    )
+    default = found.definitions.tenants["default"]
+    assert (list(default.topics), list(default.routers)) == (["orders"], [])
+    whats = [each.what for each in found.unlike]
+    assert [f"queue {each} in vhost /" in whats for each in names] == [True] * 4 + [False]
+    assert "exchange weir.x in vhost /" in whats
+    assert "topic permission of user ann for the default exchange in /" in whats
+    assert not any("deny" in rule for rule in default.policies["rabbitmq-ann"].rules)
+
+
+def test_a_policy_for_queues_of_one_type_holds_for_these() -> None:
+    queues = [
+        {"name": name, "vhost": "/", "durable": True, "arguments": {"x-queue-type": name}}
+        for name in ("classic", "quorum")
+    ]
+    policies = [
+        {
+            "name": kind,
+            "vhost": "/",
+            "pattern": ".*",
+            "apply-to": f"{kind}_queues",
+            "definition": {"message-ttl": ttl_ms},
+        }
+        for kind, ttl_ms in (("classic", 1_000), ("quorum", 2_000), ("stream", 3_000))
+    ]
+    found = read_of({"rabbit_version": "3.13.0", "queues": queues, "policies": policies})
+    topics = found.definitions.tenants["default"].topics
+    assert {name: each.message_ttl_ms for name, each in topics.items()} == {
+        "classic": 1_000,
+        "quorum": 2_000,
+    }
