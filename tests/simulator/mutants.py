@@ -441,6 +441,18 @@ def _number_used_again_at_offset_0() -> list[tuple[Any, str, Any]]:
     return [(Resizes, "_make", make)]
 
 
+def _lost_group_is_never_left() -> list[tuple[Any, str, Any]]:
+    """Who may have had a group, and has lost it, is not told that it is no member."""
+    inner = Store.has_nothing_of
+
+    def has_nothing_of(store: Any, group: Any) -> bool:
+        member = store.consensus.members[group]
+        lost = group in store.consensus.healing.patients and not member.core.log.last_index
+        return lost or inner(store, group)
+
+    return [(Store, "has_nothing_of", has_nothing_of)]
+
+
 def _uncommitted_taken_over() -> list[tuple[Any, str, Any]]:
     """What stands in the log, applied or not, need not come with a snapshot."""
     inner = InstallJob.take
@@ -477,6 +489,7 @@ MUTANTS: dict[str, Mutant] = {
         *(_latch_lost_at_an_election, _deduplication_not_handed_over),
         _window_not_told_to_other_groups,
         *(_number_used_again_at_offset_0, _uncommitted_taken_over),
+        _lost_group_is_never_left,
     )
 }
 

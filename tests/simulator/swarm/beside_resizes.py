@@ -8,6 +8,7 @@ it; and what must be true of that:
     moved_once        what is moved to the topic, or redriven to it, is there, or where it was, once
     half_is_decided   what was committed is there, once; what was rolled back is not
     stuck_lease_blocks_its_key   and nothing else
+    old_token_settles_nothing   of a queue that is gone, at the one that has its number by now
     sized_between     a topic with a size has as many queues as that allows
 
 All of it is done beside resizes within a Raft group, and again, by other topics, beside those that
@@ -56,6 +57,7 @@ from kernel.definitions.definer import Asked
 from kernel.definitions.sizes import Size
 from kernel.definitions.topic_sizes import TopicSize, encode, key_of
 from kernel.log.format import entry as entries
+from kernel.requests.pull import decode_token
 from tests.simulator.peer import Draft, Peer
 
 if TYPE_CHECKING:
@@ -83,6 +85,14 @@ SPREAD_AT_ONCE = (5, 6)
 SPREAD_BEFORE = 0.4
 """Share of these that had been spread before."""
 
+NUMBERS_QUEUES = (4, 2, 4, 3, 4, 2, 4, 3)
+"""A topic is resized so often that numbers come again."""
+
+GONE_S = 0.8
+"""Then a sealed queue that is empty has gone, if nothing goes wrong."""
+
+WINDOW_MS = 300
+
 WAIT_S = 6.0
 """Then the process that was asked has ended, or does not lead any more."""
 
@@ -104,7 +114,12 @@ BETWEEN_TWO = frozenset({"move", "redrive"})
 """What happens between the topic and another one."""
 
 RULES = {"move": "moved_once", "redrive": "moved_once", "half": "half_is_decided"}
-GONE_RULES = {"delete": "deleted_is_gone", "purge": "purged_is_gone", "half": "half_is_decided"}
+GONE_RULES = {
+    "delete": "deleted_is_gone",
+    "purge": "purged_is_gone",
+    "half": "half_is_decided",
+    "numbers": "acked_stays_acked",
+}
 
 REFUSED = frozenset({Code.BUSY, Code.NO_SPACE, Code.NOT_FOUND, Code.NOT_ALLOWED})
 """What is answered so was not done."""
@@ -150,6 +165,7 @@ class BesideResizes:
             "half": self._half,
             "redrive": self._redrive,
         }
+        anew = random.Random(run.seed + 14)
         happens = run.levels.nodes > 1 and chance.random() < SHARE
         kinds = chance.sample(list(self._acts), chance.choice(AT_ONCE)) if happens else []
         self.stories = [Story(each, f"aside-{number}") for number, each in enumerate(kinds)]
@@ -159,14 +175,21 @@ class BesideResizes:
             for number, each in enumerate(apart.sample(some, apart.choice(SPREAD_AT_ONCE))):
                 at = apart.randint(0, len(self.stories))
                 self.stories.insert(at, Story(each, f"spread-{number}", spreads=True))
+        self._numbers: Story | None = None
+        if happens:
+            self._numbers = Story("numbers", "numbers", spreads=anew.random() < 0.5)
+            self.stories.append(self._numbers)
+            self._acts["numbers"] = self._use_numbers_again
         self.half_topics = {each.name for each in self.stories if each.kind == "half"}
-        self._waiting = list(self.stories)
+        self._waiting = [each for each in self.stories if each is not self._numbers]
         self._count = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def look(self) -> None:
         """Begin with one, perhaps."""
         run = self._run
+        if self._numbers is not None and not self._tasks:
+            self._tasks.append(run.loop.create_task(self._tell(self._numbers)))
         if self._waiting and not run.peaceful and self._chance.random() < BEGINS:
             story = self._waiting.pop(0)
             run.note(f"{story.kind} beside a resize of {story.name}")
@@ -182,7 +205,10 @@ class BesideResizes:
             if story.kind == "redrive":
                 letters = DeadLetter(None, self._source_of(story))
                 options = GroupOptions(attempts_max=1, dead_letter=letters)
-            made = await self._ask(PutTopic("default", story.name, TopicOptions(), _of(options)))
+            topic = TopicOptions()
+            if story.kind == "numbers" and story.spreads:  # a window is told to other groups
+                topic = TopicOptions(queues=2, deduplication_ms=WINDOW_MS)
+            made = await self._ask(PutTopic("default", story.name, topic, _of(options)))
             if made is not None:
                 await self._spread_before(story)
                 await self._acts[story.kind](story)
@@ -423,6 +449,66 @@ class BesideResizes:
             except (KernelError, TimeoutError):
                 continue
             self._run.count("dead letters beside a resize")
+
+    async def _use_numbers_again(self, story: Story) -> None:
+        """Sealed queues are emptied, and go; who leads is hit then too (`resizer`)."""
+        tokens: dict[QueueId, list[bytes]] = {}
+        gone: set[QueueId] = set()
+        for queues in NUMBERS_QUEUES:
+            await self._publish(story)
+            change = ResizeTopic("default", story.name, queues, by_key=True, spread=story.spreads)
+            await self._ask(change)
+            await self._empty(story, tokens)
+            await asyncio.sleep(GONE_S)
+            topic = self._topic(story.name)
+            if topic is None:
+                continue
+            there = {ref.id for ref in topic.queues}
+            for queue in sorted(gone & there & tokens.keys()):
+                await self._try_old(topic, queue, tokens.pop(queue))
+            gone |= tokens.keys() - there
+
+    async def _empty(self, story: Story, tokens: dict[QueueId, list[bytes]]) -> None:
+        """Receive and settle what is to be had, and note by which tokens."""
+        topic = self._topic(story.name)
+        for group in {ref.group: None for ref in topic.queues} if topic is not None else ():
+            machine = self._leader(group)
+            if machine is None:
+                continue
+            client, here = machine.opened.client, _part_of(topic, group)
+            spec = ReceiveSpec(here, DEFAULT_GROUP, MESSAGES, 300, lease_ms=60_000)
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    while (received := await client.receive(spec)).deliveries is not None:
+                        bodies = [messages.decode(each).body for each in received.deliveries.slots]
+                        story.stored -= set(bodies)
+                        story.unknown |= set(bodies)
+                        acks = [LeaseChange(each, LeaseVerb.ACK) for each in received.tokens]
+                        errors = await client.settle_leases(here, DEFAULT_GROUP, acks)
+                        for body, error, token in zip(bodies, errors, received.tokens, strict=True):
+                            if error is None:
+                                story.gone.add(body)
+                                story.unknown.discard(body)
+                            tokens.setdefault(_queue_of(token), []).append(token)
+            except (KernelError, TimeoutError):
+                continue
+
+    async def _try_old(self, topic: TopicInfo, queue: QueueId, tokens: list[bytes]) -> None:
+        (group,) = {ref.group for ref in topic.queues if ref.id == queue}
+        machine = self._leader(group)
+        if machine is None:
+            return
+        acks = [LeaseChange(each, LeaseVerb.ACK) for each in tokens]
+        here = _part_of(topic, group)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                client = machine.opened.client
+                errors = await client.settle_leases(here, DEFAULT_GROUP, acks)
+        except (KernelError, TimeoutError):
+            return
+        self._run.count("token of a number that was used again", len(errors))
+        if not all(errors):
+            self._broken("old_token_settles_nothing", f"queue {queue:x}")
 
     def _source_of(self, story: Story) -> str:
         """The other topic of a story, of the same home."""
@@ -677,6 +763,12 @@ def _of(options: GroupOptions) -> dict[str, GroupOptions]:
 def _part_of(topic: TopicInfo, group: RaftGroup) -> TopicInfo:
     """The topic as far as one Raft group has it: a store pulls from what it leads."""
     return structs.replace(topic, queues=tuple(e for e in topic.queues if e.group == group))
+
+
+def _queue_of(token: bytes) -> QueueId:
+    known = decode_token(token)
+    assert known is not None
+    return QueueId(known[0])
 
 
 def _key(message: Message) -> bytes:

@@ -64,11 +64,16 @@ class Faults:
         self._run.note(name)
         self._act[name]()
 
-    def hit(self, machine: Machine, chance: random.Random, when: str) -> bool:
-        """Something happens to a process at this very moment, if that is among the faults."""
+    def hit(
+        self, machine: Machine, chance: random.Random, when: str, *, in_peace: bool = False
+    ) -> bool:
+        """Something happens to a process at this very moment, if that is among the faults.
+        `in_peace`: it ends even then, once: this is what comes when all is calm.
+        """
         run = self._run
-        kinds = [each for each in ("kill", "power", "cut") if each in run.levels.faults]
-        if run.peaceful or not kinds:
+        able = ("kill", "power") if run.peaceful else ("kill", "power", "cut")
+        kinds = [each for each in able if each in run.levels.faults]
+        if (run.peaceful and not in_peace) or not kinds:
             return False
         kind, seed, process = chance.choice(kinds), chance.getrandbits(30), machine.process
         run.note(f"{kind} of {machine.number} when {when}")

@@ -89,7 +89,7 @@ def _levels_of(seed: int) -> Levels:
     if seed % ALONE_EACH and not levels.old:
         more = random.Random(seed + 7)  # apart, so that other runs stay as they are
         if more.random() < PLACED_SHARE:
-            return replace(levels, nodes=more.choice((4, 5, 6)), placed=True)
+            return replace(levels, nodes=more.choice((4, 5, 6, 8)), placed=True)
     if seed % ALONE_EACH:
         return levels
     kept = {name: weight for name, weight in faults.items() if name in FAULTS_ALONE}

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 NUMBERS = 16
 """Of queues of a topic."""
 
-RETIRING_MS = 1_000
+RETIRING_MS = 300
 """Between two looks at sealed queues."""
 
 

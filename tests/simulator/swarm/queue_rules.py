@@ -365,6 +365,7 @@ class QueueRules:
             if tails - resized.never_stored != stored and not self._lost:
                 what = f"{state.topics[topic].name}: {tails - resized.never_stored}, not {stored}"
                 self._broken("counted_is_stored", what)
+            self._run.count("counted over a resize")
 
     # --- The end ----------------------------------------------------------------------------
 
@@ -388,12 +389,17 @@ class QueueRules:
     def publish_order(self) -> None:
         """Messages of one producer to one queue stand in the order in which they were sent."""
         last: dict[tuple[int, int, bytes], int] = {}
+        queues: dict[tuple[int, int, bytes], int] = {}
         for sent in sorted(self.sent.values(), key=lambda each: each.number):
             if sent.offset >= 0 and sent.outcome == ACKED and not sent.deduplication:
                 if sent.topic not in self._run.resizer.topics:
                     self._follows((sent.producer, sent.queue, b""), sent, last)
                 if sent.key:
-                    self._follows((sent.producer, sent.topic, sent.key), sent, last)
+                    key = (sent.producer, sent.topic, sent.key)
+                    self._follows(key, sent, last)
+                    if queues.setdefault(key, sent.queue) != sent.queue:
+                        queues[key] = sent.queue
+                        self._run.count("key went on in another queue")
 
     def _follows(
         self, key: tuple[int, int, bytes], sent: Sent, last: dict[tuple[int, int, bytes], int]

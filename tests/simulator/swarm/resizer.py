@@ -45,6 +45,9 @@ QUEUES_MAX = 4
 HIT = 0.3
 """Share of the steps of a resize at which the process that makes it is hit."""
 
+SELDOM = frozenset((Command.RETIRE, Command.ADD_WINDOW))
+"""In few runs before there is peace: hit whenever they are, and in peace too."""
+
 HITS_MAX = 1
 """At each kind of step."""
 
@@ -99,9 +102,10 @@ class Resizer:
             return
         run, chance, step = self._run, self._chance, Command(kind).name
         run.count(f"{step} applied by the leader")
-        if self._hits[step] >= HITS_MAX or chance.random() >= HIT:
+        hits = kind in SELDOM or chance.random() < HIT
+        if not hits or self._hits[step] >= HITS_MAX:
             return
         machine = run.machines[member.core.node]
-        if run.faults.hit(machine, chance, f"{step} was applied"):
+        if run.faults.hit(machine, chance, f"{step} was applied", in_peace=kind in SELDOM):
             self._hits[step] += 1
             run.count(f"hit when {step} was applied")
