@@ -393,3 +393,27 @@ def test_what_is_kept_for_a_topic_that_is_deleted_goes_nowhere_and_its_debt_stay
             assert time.monotonic() - began > 0.5, "the limit is of the name"
         node.read()
         assert not [line for line in node.said if "internal error" in line]
+
+
+def test_who_leaves_behind_kept_messages_has_acked_nothing(node: Process) -> None:
+    """It has published what it made of a message, and acks that then: never without the other."""
+    made(node, "work")
+    made(node, "results")
+    with amqp(node) as first, amqp(node, spec.BasicQos(0, 1, False)) as worker:
+        first.sendall(amqp_publish("work", b"work"))
+        until(lambda: depth(node, "work") == 1, "there is work")
+        consume = spec.BasicConsume(0, "work", "", False, False, False, False, EMPTY_TABLE)
+        worker.sendall(encode_method(1, consume))
+        heard = b""
+        while b"work\xce" not in heard:
+            heard += worker.recv(65_536)
+        with limit(node, "topic/results", published_messages=10):
+            first.sendall(amqp_publish("results", b"abc") * 500)
+            until(lambda: depth(node, "results") == 500, "49 s are owed")
+            ack = encode_method(1, spec.BasicAck(1, False))
+            worker.sendall(amqp_publish("results", b"made of it") + ack)
+            until(lambda: len(held(node, "amqp")) == 2, "both are held")
+            worker.close()
+            until(lambda: len(connections(node, "amqp")) == 1, "it is not waited for")
+            until(lambda: depth(node, "work") == 1, "the work is there again")
+            assert depth(node, "results") == 500
