@@ -20,6 +20,7 @@ from adapters.amqp.codec.methods import encode_method
 from tests.gateway.cluster import until
 from tests.gateway.limited import connect_311, limited, rocketmq
 from tests.gateway.management import ask, managed
+from tests.gateway.serving import Process, serving
 from tests.gateway.test_mqtt import client
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from adapters.amqp.codec.method_base import Method
-    from tests.gateway.serving import Process
 
 FRAME_MAX = 131_072
 
@@ -417,3 +417,20 @@ def test_who_leaves_behind_kept_messages_has_acked_nothing(node: Process) -> Non
             until(lambda: len(connections(node, "amqp")) == 1, "it is not waited for")
             until(lambda: depth(node, "work") == 1, "the work is there again")
             assert depth(node, "results") == 500
+
+
+def test_a_server_that_stops_does_not_wait_for_what_is_owed(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as server, contextlib.ExitStack() as clients:
+        made(server, "q")
+        assert server.api("PATCH", "/limits/topic/q", {"published_messages": 10}).status == 200
+        first, second, third = (
+            clients.enter_context(amqp(server, *methods))
+            for methods in ((), (spec.ConfirmSelect(),), (spec.TxSelect(),))
+        )
+        first.sendall(amqp_publish("q", b"abc") * 500)
+        until(lambda: depth(server, "q") == 500, "49 s are owed")
+        second.sendall(amqp_publish("q", b"abc"))
+        third.sendall(amqp_publish("q", b"abc") + encode_method(1, spec.TxCommit()))
+        until(lambda: len(held(server, "amqp")) == 3, "and waited for")
+        assert server.terminate() == 0
+        assert not [each for each in server.logged() if each["event"] == "drain cut off"]

@@ -145,8 +145,8 @@ class Connection:
         return delay_ms
 
     def leave(self) -> None:
-        """Its client has left, and is not waited for any longer."""
-        if self._publisher is not None:
+        """Its client has left, or has to, and is not waited for any longer."""
+        if self._publisher is not None and self._publisher.charging.account.is_limited:
             self._publisher.charging.leave()
 
     def deliver_again(self) -> None:
@@ -555,6 +555,8 @@ class Connection:
     def shut_down(self, why: str) -> None:
         """Say goodbye once everything that was published is answered."""
         if self.state is ConnectionState.OPEN:
+            # What a limit keeps back is not waited for.
+            self.leave()
             self._farewell = AmqpError(CONNECTION_FORCED, why)
             self._host.hold_reading("farewell")
             self._host.write_soon()
