@@ -198,8 +198,8 @@ def test_a_transaction_waits_and_is_no_way_round(node: Process) -> None:
                 assert time.monotonic() - began > 1
         until(lambda: not connections(node, "amqp"), "they are not waited for")
         seconds = time.monotonic() - start
-        # The last one, and a second, may be owed.
-        assert depth(node, "committed") < 100 * seconds + 400, f"2,100 sent in {seconds} s"
+        # A second's worth at once, another that is owed, and the last one.
+        assert depth(node, "committed") <= 100 * seconds + 500, f"2,100 sent in {seconds} s"
 
 
 @pytest.mark.parametrize("protocol", ["amqp", "mqtt"])
