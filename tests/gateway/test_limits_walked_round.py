@@ -251,11 +251,16 @@ def admin_publish(node: Process, payload: str = "abc") -> int:
     return by_ann_here(node, "/api/v1/topics/by-http/messages", {"body": payload})
 
 
-@pytest.mark.parametrize("of", ["tenant/shop", "topic/by-http?tenant=shop", "user/ann?tenant=shop"])
+WHOSE = ["tenant/shop", "topic/by-http?tenant=shop", "user/ann?tenant=shop", "listener"]
+
+
+@pytest.mark.parametrize("of", WHOSE)
 @pytest.mark.parametrize("publish", [managed_publish, admin_publish])
 def test_no_administrator_of_a_tenant_publishes_past_its_limits_by_http(
     shop: Process, publish: Callable[..., int], of: str
 ) -> None:
+    if of == "listener":
+        of += "/amqp.management" if publish is managed_publish else "/admin.http"
     with limit(shop, of, published_messages=4):
         began = time.monotonic()
         told = [publish(shop) for _ in range(12)]
