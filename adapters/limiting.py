@@ -399,13 +399,11 @@ class Charging:
         return reason
 
     def _far_over(self, now_ms: int, *, hears_no: bool = False) -> str | None:
-        for each in (self.account, *self._topics):
-            if hears_no and each.fails_at_once:
-                continue
-            reason = each.publishing_far_over(now_ms)
-            if reason is not None:
-                return reason
-        return None
+        reason = self.account.publishing_far_over(now_ms)
+        for each in self._topics:
+            if reason is None and not (hears_no and each.fails_at_once):
+                reason = each.publishing_far_over(now_ms)
+        return reason
 
     def _charge(self, batch: PublishBatch, topics: _Amounts, now_ms: int) -> list[Account]:
         """Those of the account and of the topics that owe something now."""

@@ -306,17 +306,23 @@ def test_a_message_that_cannot_be_is_refused_with_a_reason(
 
 async def test_only_so_many_requests_get_messages_at_once() -> None:
     async def queue(_caller: object, _name: str) -> Any:
-        return SimpleNamespace(groups=["default"], options=SimpleNamespace(tree=False))
+        return SimpleNamespace(name="q", groups=["default"], options=SimpleNamespace(tree=False))
 
     def anything(*_: object) -> None:
         """It may."""
 
     broker = SimpleNamespace(
-        declarations=SimpleNamespace(queue=queue), under_way=UnderWay(gets=messages.GETS_MAX)
+        declarations=SimpleNamespace(queue=queue),
+        under_way=UnderWay(gets=messages.GETS_MAX),
+        limiter=None,
     )
     caller = SimpleNamespace(require=anything, require_all=anything)
     asked: Any = SimpleNamespace(
-        host=lambda: caller, names={"name": "q"}, read=lambda _names: GET, broker=broker
+        host=lambda: caller,
+        account=lambda _caller: None,
+        names={"name": "q"},
+        read=lambda _names: GET,
+        broker=broker,
     )
     with pytest.raises(Refused, match="4 requests get messages already") as refused:
         await messages.get(asked)

@@ -139,13 +139,14 @@ class Connection:
         delay_ms = publisher.charging.owes_ms()
         if not delay_ms:
             self._reader.unpause()
+            self._settle_acks()
             # What was held back may be more than is allowed again.
             delay_ms = publisher.charging.owes_ms() if self._reader.is_paused else 0
         return delay_ms
 
     def leave(self) -> None:
-        """Its client has left, and is not waited for any longer."""
-        if self._publisher is not None:
+        """Its client has left, or has to, and is not waited for any longer."""
+        if self._publisher is not None and self._publisher.charging.account.is_limited:
             self._publisher.charging.leave()
 
     def deliver_again(self) -> None:
@@ -176,9 +177,16 @@ class Connection:
             self._wait_for_limits()
             if self._publisher.has_published and not self._environment.client.accepting:
                 self.block()
-        if self._consumers is not None:
-            self._consumers.settle_acks()
+        self._settle_acks()
         self._operations.try_start()
+
+    def _settle_acks(self) -> None:
+        """Those that were read, unless they may be behind messages that a limit keeps back: who has
+        published what he made of a message, and acks it then, must not lose both.
+        """
+        charging = self._publisher.charging if self._publisher is not None else None
+        if self._consumers is not None and not (charging and (charging.keeps or charging.is_left)):
+            self._consumers.settle_acks()
 
     def take_header(self, *, is_amqp: bool) -> None:
         """The protocol header; to any other one the answer is what we speak."""
@@ -502,9 +510,9 @@ class Connection:
         self._operations.cancel()
         if self._publisher is not None:
             self._publisher.submit()
+        self._settle_acks()
+        if self._publisher is not None:
             self._publisher.charging.drop_kept()
-        if self._consumers is not None:
-            self._consumers.settle_acks()
         for channel in self.channels.values():
             channel.state = ChannelState.CLOSING
             channel.take_consumers()
@@ -547,6 +555,8 @@ class Connection:
     def shut_down(self, why: str) -> None:
         """Say goodbye once everything that was published is answered."""
         if self.state is ConnectionState.OPEN:
+            # What a limit keeps back is not waited for.
+            self.leave()
             self._farewell = AmqpError(CONNECTION_FORCED, why)
             self._host.hold_reading("farewell")
             self._host.write_soon()
