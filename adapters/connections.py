@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 DETAILS_MAX: Final = 1_000
 """Channels, and consumers of a channel, that are shown of one connection."""
 
+CLIENT_CHARACTERS_MAX: Final = 256
+"""Of what a client calls its library."""
+
 _NUMBERS: Final = count(1)
 
 

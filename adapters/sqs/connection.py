@@ -16,7 +16,13 @@ from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
-from adapters.connections import ChannelShown, ConnectionShown, connected_user, id_of
+from adapters.connections import (
+    CLIENT_CHARACTERS_MAX,
+    ChannelShown,
+    ConnectionShown,
+    connected_user,
+    id_of,
+)
 from adapters.pauses import Pause
 from adapters.transport import StreamProtocol
 
@@ -117,6 +123,8 @@ class HttpConnection(StreamProtocol):
         self._lost_action: Callable[[], object] | None = None
         self._pause: Pause | None = None
         self._counted_by: Account | None = None
+        self._client = ""
+        """What the client calls itself, in the first request that was signed."""
         self._connected_user: ConnectedUser | None = None
         """Of the last request that was noted."""
         self.is_lost = False
@@ -156,6 +164,9 @@ class HttpConnection(StreamProtocol):
         limit = account.connected()
         if limit is None:
             self._counted_by = account
+            if self._answering is not None:
+                agent = self._answering.request.header(b"user-agent") or b""
+                self._client = agent[:CLIENT_CHARACTERS_MAX].decode("latin-1")
         else:
             self.keeps_alive = False
         return limit
@@ -196,7 +207,7 @@ class HttpConnection(StreamProtocol):
             tenant=tenant,
             user=user,
             client_id="",
-            client="",
+            client=self._client,
             state="answering" if self._answering else "idle" if self._is_idle else "reading",
             waits_for=self.waits_for,
             connected_s=self.loop.time() - self.opened_s,

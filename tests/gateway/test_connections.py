@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import threading
@@ -29,11 +30,18 @@ from gateway.process import slices
 from kernel.api.client import PutRecord
 from kernel.common.errors import KernelError
 from kernel.remote.mesh.questions import Silent
+from tests.gateway.cluster import until
 from tests.gateway.serving import Process
+from tests.matrix.amqp_peer import AmqpPeer
+from tests.matrix.contract import Neutral, Peer
+from tests.matrix.mqtt_peer import MqttPeer
+from tests.matrix.rocketmq_peer import RocketmqPeer
+from tests.matrix.sqs_peer import SqsPeer
 from tests.simulator.world import World, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from adapters.connections import ChannelShown
 
@@ -119,6 +127,37 @@ def test_an_http_connection_is_shown_and_closed(node: Process) -> None:
     assert node.api("DELETE", f"/connections/{row['id']}").status == 204
     assert connection.sock.recv(1) == b""
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "library"),
+    [(AmqpPeer, "Pika"), (MqttPeer, ""), (RocketmqPeer, "PYTHON"), (SqsPeer, "Boto3")],
+    ids=lambda each: getattr(each, "name", None),
+)
+def test_a_client_of_each_protocol_is_listed_with_who_it_is_and_its_library(
+    node: Process, tmp_path: Path, kind: type[Peer], library: str
+) -> None:
+    topic = f"listed-{kind.name}"
+    assert node.api("POST", "/topics", {"name": topic, "type": "work"}).status == 201
+    told = contextlib.suppress(pika.exceptions.ConnectionClosedByBroker)  # as pika says goodbye
+    with told, contextlib.closing(kind(node, str(tmp_path))) as peer:
+        peer.write(topic, Neutral(body=b"one"))
+        rows = [each for each in listed(node, f"protocol={kind.name}") if each["user"]]
+        assert rows
+        for row in rows:
+            assert (row["tenant"], row["user"]) == ("default", "guest")
+            assert row["peer"].startswith("127.0.0.1:")
+            assert f"{kind.name}.{row['listener']}" in node.listeners
+            assert row["client"].startswith(library)
+            assert row["connected_s"] >= 0
+        found = node.api("GET", f"/connections/{rows[0]['id']}").json["connection"]
+        assert found["rates"].keys() == {"recv_oct", "send_oct"}
+        assert node.api("DELETE", f"/connections/{rows[0]['id']}").status == 204
+        until(
+            lambda: node.api("GET", f"/connections/{rows[0]['id']}").status == 404, "it is closed"
+        )
+    gone = [each for each in listed(node, f"protocol={kind.name}") if each["user"]]
+    assert rows[0]["id"] not in {each["id"] for each in gone}
 
 
 # --- Whom they are shown to, in which order -----------------------------------------------------

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from adapters.connections import ChannelShown, ConnectionShown, id_of, next_number
+from adapters.connections import (
+    CLIENT_CHARACTERS_MAX,
+    ChannelShown,
+    ConnectionShown,
+    id_of,
+    next_number,
+)
 from adapters.moving import STAYING_MAX, Moving
 from kernel.common.errors import KernelError
 
@@ -48,14 +54,29 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("weir.rocketmq")
 
+_LIBRARY = ("x-mq-language", "x-mq-client-version")
+"""Headers in which a client says what its library is."""
+
+
+def _library_of(call: Call) -> str:
+    """What a client says that its library is."""
+    said = {name: str(value) for name, value in call.metadata if name in _LIBRARY}
+    return " ".join(said[name] for name in _LIBRARY if name in said)[:CLIENT_CHARACTERS_MAX]
+
 
 class Stream:
     """The open telemetry stream of one client."""
 
     def __init__(
-        self, call: Call, caller: Caller, client: KnownClient, listener: str, peer: str
+        self,
+        call: Call,
+        caller: Caller,
+        client: KnownClient,
+        listener: str,
+        peer: str,
+        library: str = "",
     ) -> None:
-        """`peer`: address and port of the client; empty: not known."""
+        """`peer`: address and port of the client; `library`: its own; empty: not known."""
         self._call = call
         self._peer = peer
         self._caller = caller
@@ -72,6 +93,7 @@ class Stream:
         """Whether it was ended because its caller is admitted no more."""
         self.is_moving = False
         """Whether its client has been asked to use another gateway."""
+        self._client = library
         self.number = next_number()
         self._opened_s = asyncio.get_running_loop().time()
 
@@ -93,7 +115,7 @@ class Stream:
             tenant=tenant,
             user=user,
             client_id=self._caller.client_id,
-            client="",
+            client=self._client,
             state="moving" if self.is_moving else "open",
             waits_for="",
             connected_s=asyncio.get_running_loop().time() - self._opened_s,
@@ -264,7 +286,8 @@ class Streams:
         environment = self._service.environment
         key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
-        stream = Stream(call, caller, client, listener, environment.address_of(call))
+        peer, library = environment.address_of(call), _library_of(call)
+        stream = Stream(call, caller, client, listener, peer, library)
         environment.clients.stream_opened(client, id_of("rocketmq", stream.number))
         environment.figures_of[listener].signed_in(stream)
         environment.counters.streams += 1

@@ -24,6 +24,13 @@ function plain(schema, components) {
   return { ...found, nullable, description: rest.description || found.description };
 }
 
+/** What is sent of a field where something stood and nothing does: left out, it would stay. */
+function emptied(name, schema) {
+  if (schema.type === "array") return [];
+  if (schema.nullable) return null;
+  throw new Error(`${words(name)} cannot be empty`);
+}
+
 function fieldOf(name, schema, given) {
   const id = freshId();
   const label = h("label", { for: id }, words(name));
@@ -60,7 +67,12 @@ function fieldOf(name, schema, given) {
       : h("input", { id, name, type: kind, value: given ?? "", autocomplete: kind === "password" ? "new-password" : "off", spellcheck: "false" });
     read = () => (input.value === "" ? undefined : input.value);
   }
-  return { name, read, input, element: h("div", { class: "field" }, label, input, schema.description && h("p", { class: "help" }, schema.description)) };
+  const stood = input.tagName !== "SELECT" && input.value.trim() !== "";
+  const said = () => {
+    const value = read();
+    return value === undefined && stood ? emptied(name, schema) : value;
+  };
+  return { name, read: said, input, element: h("div", { class: "field" }, label, input, schema.description && h("p", { class: "help" }, schema.description)) };
 }
 
 /**

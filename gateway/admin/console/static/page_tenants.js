@@ -9,10 +9,12 @@ import { plainTable } from "./table.js";
 function change(limit, done) {
   const id = freshId();
   const input = h("textarea", { id, rows: 6, spellcheck: "false", value: JSON.stringify(limit.limits, null, 1) });
+  const isTenants = limit.scope === "tenant";
+  const name = isTenants ? limit.tenant : limit.name;
   dialog({
-    title: `Limits of ${limit.scope} ${limit.name}`, about: "By name; null lifts one, and what is left out stays.", label: "Set", done,
+    title: `Limits of ${limit.scope} ${name}`, about: "By name; null lifts one, and what is left out stays.", label: "Set", done,
     fields: [{ name: "limits", input, read: () => JSON.parse(input.value), element: h("div", { class: "field" }, h("label", { for: id }, "Limits, as JSON"), input) }],
-    run: async ({ limits }) => { await call("PATCH", path`/limits/${limit.scope}/${limit.name}`, { query: { tenant: limit.scope === "tenant" ? undefined : limit.tenant }, body: limits }); },
+    run: async ({ limits }) => { await call("PATCH", path`/limits/${limit.scope}/${name}`, { query: { tenant: isTenants ? undefined : limit.tenant }, body: limits }); },
   });
 }
 
@@ -54,7 +56,7 @@ export default {
       dialog({ title: "Set limits", label: "Go on", fields: [
         { name: "scope", read: () => scope.value, input: scope, element: h("div", { class: "field" }, h("label", { for: one }, "Of a"), scope) },
         { name: "name", read: () => name.value, input: name, element: h("div", { class: "field" }, h("label", { for: two }, "Name (* for each)"), name) }],
-      run: async (values) => { setTimeout(() => change({ scope: values.scope, name: values.name || "*", tenant: page.tenant, limits: { published_messages: 1000 } }, refresh), 0); } });
+      run: async (values) => { setTimeout(() => change({ scope: values.scope, name: values.name || "*", tenant: values.scope === "tenant" ? values.name || "*" : page.tenant, limits: { published_messages: 1000 } }, refresh), 0); } });
     };
     return h("div", {}, node && h("div", { class: "tools" },
       await actionButton({ method: "POST", template: "/tenants", button: "New tenant", title: "New tenant", label: "Create", done: refresh }),

@@ -151,13 +151,14 @@ export default {
       const topic = await get(where, query);
       const history = await get("/history", { tenant, topic: name });
       const now = topic.groups.map((each) => each.name).join("\n");
-      if (known !== now) {
+      const changed = known !== now;
+      if (changed) {
         known = now;
         groupActions = new Map(await Promise.all(topic.groups.map(async (group) => [group.name, await actionsOf(topic, group, query, refresh)])));
       }
       const moves = await movesOf(name, query, refresh);
       const focused = top.contains(document.activeElement) && document.activeElement.closest(".actions");
-      if (!focused) {
+      if (changed || !focused) { // a group that was deleted goes, its button too
         replace(top,
           charts(history, DEPTH, RATES),
           h("h2", {}, "Groups"), groupsOf(topic, groupActions), moves);
