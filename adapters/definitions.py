@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from kernel.api.model import (
     AttributesMatch,
+    DeadLetter,
     GroupFilter,
     GroupOptions,
     HalfOptions,
@@ -89,9 +90,14 @@ class FilterDefined(GroupFilter, frozen=True, kw_only=True, forbid_unknown_field
     """As `GroupFilter`."""
 
 
+class DeadLetterDefined(DeadLetter, frozen=True, forbid_unknown_fields=True):
+    """As `DeadLetter`."""
+
+
 class GroupDefined(GroupOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A consumer group with its settings."""
 
+    dead_letter: DeadLetterDefined | None = None
     filter: FilterDefined | None = None
 
 

@@ -214,12 +214,14 @@ def test_the_whole_and_its_health(node: Process) -> None:
         ("POST", "/queues/%2F/nope/get", 400),
         ("POST", "/exchanges/%2F/amq.default/publish", 400),
         ("PATCH", "/queues/%2F/users", 405),
-        ("POST", "/queues/%2F/q/actions", 501),
-        ("PUT", "/parameters/shovel/%2F/x", 501),
+        ("POST", "/queues/%2F/q/actions", 400),
+        ("PUT", "/parameters/shovel/%2F/x", 400),
         ("GET", "/users", 401),
-        ("PUT", "/policies/%2F/x", 501),
-        ("DELETE", "/policies/%2F/x", 501),
-        ("PUT", "/operator-policies/%2F/x", 501),
+        ("PUT", "/policies/%2F/x", 400),
+        ("DELETE", "/policies/%2F/x", 400),
+        ("PUT", "/operator-policies/%2F/x", 400),
+        ("GET", "/feature-flags", 501),
+        ("GET", "/policies/%2F/x", 501),
         ("PUT", "/queues/%2F/amq.q", 401),
         ("PUT", "/exchanges/%2F/x", 400),
     ],
@@ -355,9 +357,9 @@ def test_a_page_of_another_name_cannot_ask_with_the_login_that_everybody_knows(
 
 @pytest.mark.skipif(RABBITMQADMIN is None, reason="Debian's rabbitmq-server is not installed")
 def test_rabbitmqadmin_declares_and_lists(node: Process) -> None:
-    def admin(*arguments: str) -> str:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         assert RABBITMQADMIN is not None
-        ran = subprocess.run(
+        return subprocess.run(
             [
                 *(sys.executable, "-W", "ignore", RABBITMQADMIN),
                 *("-P", str(node.listeners["management"]), *arguments),
@@ -367,9 +369,17 @@ def test_rabbitmqadmin_declares_and_lists(node: Process) -> None:
             check=False,
             timeout=30,
         )
+
+    def admin(*arguments: str) -> str:
+        ran = run(*arguments)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
+    policy = ("name=p", "pattern=.*", 'definition={"max-length": 5}')
+    refused = run("declare", "policy", *policy)
+    assert refused.returncode == 1
+    assert "a queue has its settings itself" in refused.stdout + refused.stderr
+    assert "Traceback" not in refused.stdout + refused.stderr
     admin("declare", "queue", "name=by-admin", "durable=true")
     admin("declare", "exchange", "name=by-admin", "type=direct")
     admin("declare", "binding", "source=by-admin", "destination=by-admin", "routing_key=k")

@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -13,6 +14,7 @@ from hypothesis import seed as seeded
 from schemathesis import checks
 from schemathesis.core.failures import FailureGroup
 
+from adapters.definitions import Definitions
 from gateway.admin.http.operations import Operation
 from gateway.admin.openapi import document
 from gateway.admin.operations import API
@@ -72,6 +74,19 @@ def test_what_is_told_is_what_the_handler_reads(operation: Operation) -> None:
 def test_every_setting_of_a_topic_is_shown_or_left_out_on_purpose() -> None:
     left_out = {"queues", "owner", "hidden", "declarations"}
     assert {*OptionsShown.__struct_fields__} == {*TopicOptions.__struct_fields__} - left_out
+
+
+def test_a_misspelled_setting_is_refused_wherever_it_stands() -> None:
+    """Whatever a request has within, and a document of definitions, as far down as it goes."""
+    takes = {each.takes for each in API if inspect.isclass(each.takes)} | {Definitions}
+    _, shapes = msgspec.json.schema_components(takes)
+    lax = [
+        name
+        for name, shape in shapes.items()
+        if "properties" in shape and shape.get("additionalProperties") is not False
+    ]
+    assert "GroupNew" in shapes
+    assert lax == []
 
 
 def test_operations_have_names_of_their_own() -> None:

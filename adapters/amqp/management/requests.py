@@ -3,7 +3,8 @@
 {"error": "Object Not Found", "reason": "Not Found"}        404
 {"error": "bad_request", "reason": "..."}                   400
 {"error": "not_authorised", "reason": "..."}                401 (as RabbitMQ: never 403)
-{"error": "not_implemented", "reason": "..."}               501: known to RabbitMQ, not served
+{"error": "not_implemented", "reason": "..."}               known to RabbitMQ, not served: 501, of
+                                                            what would change something 400
 """
 
 from __future__ import annotations

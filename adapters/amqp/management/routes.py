@@ -134,7 +134,7 @@ _SPLIT: Final = tuple(
 
 def find(method: str, path: str) -> tuple[Handler, dict[str, str]]:
     """The handler of a path below /api as it was sent, percent-encoded, and the names in it. Raises
-    Refused 404, 405, 501.
+    Refused 400, 404, 405, 501.
     """
     given = path.rstrip("/").split("/")[1:]
     wanted = "GET" if method == "HEAD" else method
@@ -151,7 +151,9 @@ def find(method: str, path: str) -> tuple[Handler, dict[str, str]]:
     for word in ("" if is_known or not given else given[-1], given[0] if given else ""):
         if word in UNSERVED:
             reason = f"{method} is not served here: {UNSERVED[word]}"
-            raise Refused(501, "not_implemented", reason)
+            # rabbitmqadmin shows the reason of a 400 to whoever types, and a traceback for others.
+            status = 501 if wanted == "GET" else 400
+            raise Refused(status, "not_implemented", reason)
     if is_known:
         raise Refused(405, "method_not_allowed", f"{method} is not for this path")
     raise not_found()

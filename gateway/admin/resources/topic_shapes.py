@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from adapters.definitions import DeadLetterDefined
 from gateway.admin.resources.declared_shapes import NORMAL, WORK
 from kernel.api.model import (
     DEFAULT_GROUP,
@@ -69,7 +70,7 @@ class GroupFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     ordered: bool | UnsetType = UNSET
     attempts_max: Positive | UnsetType | None = UNSET
-    dead_letter: DeadLetter | UnsetType | None = UNSET
+    dead_letter: DeadLetterDefined | UnsetType | None = UNSET
     lease_ms: Annotated[int, Meta(ge=1, le=43_200_000)] | UnsetType = UNSET
     in_flight_max: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
     single_active_consumer: bool | UnsetType = UNSET
@@ -231,7 +232,11 @@ def new_group(asked: GroupNew, topic: TopicInfo, declared: DeclaredShapes) -> Gr
 
 def changed_group(options: GroupOptions, asked: GroupFields) -> GroupOptions:
     """Options with the fields asked for."""
-    return msgspec.structs.replace(options, **_given(asked, ("name",)))
+    given = _given(asked, ("name",))
+    target = given.get("dead_letter")
+    if target is not None:
+        given["dead_letter"] = DeadLetter(target.router, target.key)
+    return msgspec.structs.replace(options, **given)
 
 
 def check_new_name(what: str, name: str) -> None:
