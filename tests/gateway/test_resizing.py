@@ -71,6 +71,21 @@ def test_what_is_ordered_as_one_queue_is_resized_only_if_that_is_said(
     }
 
 
+def test_messages_are_told_by_the_number_of_their_queue(node: Process, weir: Weir) -> None:
+    weir("queue", "create", "s-numbers")
+    for size in (2, 1):
+        asked = {"queues": size, "by_key": True}
+        queues = node.api("POST", "/topics/s-numbers/resize", asked).json["queues"]
+    (number,) = [each["number"] for each in queues if not each["sealed"]]
+    assert number > 0
+    sent = node.api("POST", "/topics/s-numbers/messages", {"body": "one"}).json
+    assert sent["queue"] == number
+    (shown,) = node.api("GET", "/topics/s-numbers/messages").json["messages"]
+    receive = "/topics/s-numbers/groups/default/receive"
+    (leased,) = node.api("POST", receive, {"wait_ms": 5_000}).json["messages"]
+    assert shown["queue"] == leased["message"]["queue"] == number
+
+
 def test_a_size_says_how_many_queues_there_are(node: Process, weir: Weir) -> None:
     weir("queue", "create", "s-sized")
     for size, count in (("large", 20), ("messages=3000,bytes=25e6", 3), ("small", 1)):

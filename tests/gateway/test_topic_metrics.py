@@ -77,6 +77,9 @@ async def test_every_family_reads_as_openmetrics_and_as_plain_text(world: World)
     assert topic is not None
     consumer = world.peer().attach(topic, credit=2)
     await consumer.wait_for(2)
+    odd = world.client.topic(DEFAULT_TENANT, 'od"d\\na\nme')
+    assert odd is not None
+    await world.peer().attach(odd, credit=1).wait_for(1)  # two series of the histogram
     found = await samples(metrics.totals(TextForm.OPEN_METRICS, names=True))
     at = "tenant=default,topic=orders"
     group = f"group=default,{at}"

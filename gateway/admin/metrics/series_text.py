@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
 
 from gateway.process.slices import Slice
 
@@ -118,25 +119,43 @@ async def write(
     """The text of a family: columns of one metric stand side by side in `columns`. Nothing is left
     in `series`.
     """
-    before: MetricHead | None = None
     width, pieces = len(columns), series.pieces
     piece = Slice()
-    for number, column in enumerate(columns):
-        if column.metric is not before:
-            before = column.metric
-            yield column.metric.head(form).encode()
-        name, more = column.metric.name + column.suffix, column.more
+    for metric, of_metric in groupby(enumerate(columns), lambda each: each[1].metric):
+        yield metric.head(form).encode()
+        samples = [(number, metric.name + each.suffix, each.more) for number, each in of_metric]
+        is_last = samples[-1][0] == width - 1
+        step = max(1, SLICE_LINES // len(samples))
         for at, (labels, values) in enumerate(pieces):
-            if number == width - 1:
+            if is_last:
                 pieces[at] = [], []
-            yield "".join(
-                [
-                    f"{name}{{{text}{more}}} {value}\n"
-                    for text, value in zip(labels, values[number::width], strict=True)
-                ]
-            ).encode()
-            if piece.is_over:
-                await piece.pause()
+            for first in range(0, len(labels), step):
+                some = slice(first * width, (first + step) * width)
+                yield _lines(samples, labels[first : first + step], values[some], width)
+                if piece.is_over:
+                    await piece.pause()
+
+
+def _lines(
+    samples: Sequence[tuple[int, str, str]], labels: list[str], values: list[float], width: int
+) -> bytes:
+    """Those of one metric (hot). All samples of a series stand together, as OpenMetrics wants it
+    of a histogram. `samples`: (number of the column, name, further labels); `values`: of all
+    columns.
+    """
+    if len(samples) == 1:
+        ((number, name, more),) = samples
+        column = values[number::width]
+        lines = [
+            f"{name}{{{text}{more}}} {value}\n" for text, value in zip(labels, column, strict=True)
+        ]
+    else:
+        lines = [
+            f"{name}{{{text}{more}}} {values[at + number]}\n"
+            for at, text in zip(range(0, len(values), width), labels, strict=True)
+            for number, name, more in samples
+        ]
+    return "".join(lines).encode()
 
 
 _ESCAPED = str.maketrans({"\\": "\\\\", "\n": "\\n"})

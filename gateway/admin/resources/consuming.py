@@ -30,7 +30,7 @@ from gateway.admin.resources.topics import find_topic, options_of
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.model import TopicKind
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import Offset
+from kernel.common.ids import NUMBER_BITS, Offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,7 +163,7 @@ class ConsumingRoutes:
                 if not found:
                     raise
                 break  # what was leased before is the caller's
-            rows = self._leased(topic, received)
+            rows = self._leased(received)
             if not rows:
                 break
             found += rows
@@ -171,11 +171,11 @@ class ConsumingRoutes:
             wait_ms = 0
         return found
 
-    def _leased(self, topic: TopicInfo, received: Received) -> list[MessageLeased]:
+    def _leased(self, received: Received) -> list[MessageLeased]:
         handed = received.deliveries
         if handed is None:
             return []
-        queue = [ref.id for ref in topic.queues].index(handed.queue)
+        queue = handed.queue & NUMBER_BITS
         attempts = handed.attempts or [1] * len(handed.offsets)
         rows = zip(received.tokens, attempts, handed.offsets, handed.slots, strict=True)
         return [

@@ -31,7 +31,7 @@ from gateway.admin.resources.topics import find_topic, options_of
 from kernel.api import message as messages
 from kernel.api.message import Ext, Flag, Message
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import Offset
+from kernel.common.ids import NUMBER_BITS, Offset
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -263,7 +263,7 @@ class MessageRoutes:
         await charge_publish(self.limiter, self.account(request), batch, len(body))
         self._client.submit(batch)
         await sent.done
-        return answer(_sent(topic, batch, uid), 201)
+        return answer(_sent(batch, uid), 201)
 
     def account(self, request: Request) -> Account | None:
         """What a caller is limited by in the tenant that a request is about; None: by nothing."""
@@ -301,13 +301,12 @@ class MessageRoutes:
         )
 
 
-def _sent(topic: TopicInfo, batch: PublishBatch, uid: bytes) -> MessageSent:
+def _sent(batch: PublishBatch, uid: bytes) -> MessageSent:
     original = (batch.duplicates or {}).get(0)
     place = batch.place(0)
-    queues = [ref.id for ref in topic.queues]
     return MessageSent(
         uid=str(UUID(bytes=uid if original is None else original)),
-        queue=None if place is None else queues.index(place[0]),
+        queue=None if place is None else place[0] & NUMBER_BITS,
         offset=None if place is None else place[1],
         is_duplicate=original is not None,
     )
