@@ -354,7 +354,7 @@ def client_process(role: str, name: str, login: Login, seconds: float) -> subpro
     words = [__file__, "--role", role, "--rows", name, "--seconds", str(seconds)]
     command = pinned(1, *words, "--login", json.dumps(login))
     if role == "flood":
-        command = ["nice", "-n", "15", *command]
+        command = ["chrt", "--idle", "0", *command]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment(ROOT), stdout=subprocess.PIPE, text=True
     )

@@ -142,7 +142,7 @@ def scraping(server: Server, paths: list[str], every_s: float) -> Iterator[list[
     hears, says = os.pipe()
     child = os.fork()
     if not child:
-        os.nice(19)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         for path in itertools.cycle(paths):
             one, _ = server.scrape(path)
             os.write(says, b"%f\n" % one)

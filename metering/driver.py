@@ -27,6 +27,10 @@ RETRY_WAIT_MIN_S = 0.1
 RETRY_WAIT_MAX_S = 5.0
 
 
+async def _nothing_more(_start_us: int, _end_us: int) -> Iterable[Window]:
+    return ()
+
+
 class FlushFenced(Exception):
     """The log refused the flush: a higher epoch of this node is registered."""
 
@@ -46,7 +50,8 @@ class Ports:
                (the topic's own durability); raises FlushFenced or FlushUnavailable
     gather     counts into the meter what others have counted for it (the transient topics); called
                before a window closes
-    more       windows of other meters (the store's) for the span [start, end); may be empty
+    more       windows of other meters (the store's) for the span [start, end); may be empty, and
+               take some time
     """
 
     clock_us: Callable[[], int]
@@ -54,7 +59,7 @@ class Ports:
     register: Callable[[], Awaitable[int]]
     flush: Callable[[bytes, FlushId], Awaitable[None]]
     gather: Callable[[], None] = lambda: None
-    more: Callable[[int, int], Iterable[Window]] = lambda _start, _end: ()
+    more: Callable[[int, int], Awaitable[Iterable[Window]]] = _nothing_more
 
 
 class MeteringDriver:
@@ -80,9 +85,9 @@ class MeteringDriver:
         Only after `run` has ended. What is left then is lost with the process, in the customer's
         favour; `Collector.statistics` tells how much.
         """
-        self._close_early()
         try:
             async with asyncio.timeout(timeout_s):
+                await self._close_early()
                 while not self._collector.drained():
                     await self._send_one()
         except TimeoutError:
@@ -93,22 +98,22 @@ class MeteringDriver:
         """Close the open window and return once everything is in the log; False if that took
         longer than timeout_s. While `run` runs.
         """
-        self._close_early()
-        if self._collector.drained():
-            return True
-        self._idle.clear()
         try:
             async with asyncio.timeout(timeout_s):
+                await self._close_early()
+                if self._collector.drained():
+                    return True
+                self._idle.clear()
                 await self._idle.wait()
         except TimeoutError:
             return False
         return True
 
-    def _close_early(self) -> None:
+    async def _close_early(self) -> None:
         self._ports.gather()
         start_us, now_us = self._meter.window_start_us(), self._ports.clock_us()
         end_us = start_us + self._meter.window_us
-        self._offer(self._meter.close(now_us), start_us, end_us)
+        await self._offer(self._meter.close(now_us), start_us, end_us)
 
     async def _close_windows(self) -> None:
         while True:
@@ -119,7 +124,7 @@ class MeteringDriver:
             now_us, start_us = self._ports.clock_us(), self._meter.window_start_us()
             if not start_us <= now_us < start_us + window_us:
                 self._ports.gather()
-                self._offer(self._meter.roll(now_us), start_us, start_us + window_us)
+                await self._offer(self._meter.roll(now_us), start_us, start_us + window_us)
 
     async def _send_flushes(self) -> None:
         while True:
@@ -156,9 +161,9 @@ class MeteringDriver:
             raise
         self._collector.acknowledged(flush.flush_id)
 
-    def _offer(self, window: Window | None, start_us: int, end_us: int) -> None:
+    async def _offer(self, window: Window | None, start_us: int, end_us: int) -> None:
         if window is not None:
             self._collector.offer(window)
-        for more in self._ports.more(start_us, end_us):
+        for more in await self._ports.more(start_us, end_us):
             self._collector.offer(more)
         self._work.set()

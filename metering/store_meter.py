@@ -67,8 +67,44 @@ class StoreMeter:
         None if no counter grew. The window lies in one hour; counters that are missing are
         forgotten here as well.
         """
-        rows: dict[RowKey, RowValues] = {}
-        current: dict[RowKey, int] = {}
+        observation = self.begin(log_index)
+        observation.add(counters)
+        return observation.end(start_us, end_us)
+
+    def begin(self, log_index: int) -> Observation:
+        """The same, some counters at a time: each as it was at `log_index` or later. One that does
+        not come to its end leaves everything to the next.
+        """
+        before, self._last = self._last, {}
+        return Observation(self, self._raft_group, self._region, log_index, before)
+
+    def ended(self, values: dict[RowKey, int]) -> None:
+        """These were told."""
+        self._last = values
+
+
+class Observation:
+    """One look at all counters of a Raft group."""
+
+    def __init__(
+        self,
+        meter: StoreMeter,
+        raft_group: int,
+        region: str,
+        log_index: int,
+        before: dict[RowKey, int],
+    ) -> None:
+        """`before`: the last values, which are taken out of it."""
+        self._meter = meter
+        self._raft_group = raft_group
+        self._region = region
+        self._log_index = log_index
+        self._before = before
+        self._now: dict[RowKey, int] = {}
+        self._rows: dict[RowKey, RowValues] = {}
+
+    def add(self, counters: Iterable[StoreCounter]) -> None:
+        """Some counters more; all of one topic at once, since its end offset is that of all."""
         for counter in counters:
             key = RowKey(
                 kind=Kind.STORE,
@@ -83,14 +119,25 @@ class StoreMeter:
                 raft_group=self._raft_group,
                 cum_since=counter.cum_since,
             )
-            current[key] = counter.messages
-            if self._last.get(key) != counter.messages:
-                rows[key] = RowValues(
-                    log_index=log_index,
+            self._now[key] = counter.messages
+            if self._before.pop(key, None) != counter.messages:
+                self._rows[key] = RowValues(
+                    log_index=self._log_index,
                     cum_messages=counter.messages,
                     cum_bytes=counter.size_bytes,
                     cum_units_4k=counter.units_4k,
                     gauge_max=counter.end_offset if counter.action == Action.ROUTE else 0,
                 )
-        self._last = current
-        return Window(start_us, end_us, rows) if rows else None
+
+    def forget(self, count: int) -> bool:
+        """Forget so many of the counters that are missing, once all were added; whether there are
+        more.
+        """
+        for _ in range(min(count, len(self._before))):
+            self._before.popitem()
+        return bool(self._before)
+
+    def end(self, start_us: int, end_us: int) -> Window | None:
+        """All were added."""
+        self._meter.ended(self._now)
+        return Window(start_us, end_us, self._rows) if self._rows else None

@@ -13,15 +13,16 @@ The tenant of `__metering` itself is not metered.
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kernel.broker.group_state.usage import Grade, UsageCount, Verb, counts
+from kernel.broker.group_state.usage import Grade, UsageCount, Verb, counts, counts_of
 from kernel.broker.log_commands.commands import Metered
-from kernel.common.ids import TRANSIENT_GROUP
+from kernel.common.ids import TRANSIENT_GROUP, TopicId
 from metering.schema import INTERNAL, Action, Kind, QueueClass
 from metering.schema.record import TEXT_BYTES_MAX
-from metering.store_meter import StoreCounter, StoreMeter
+from metering.store_meter import Observation, StoreCounter, StoreMeter
 from metering.window import RowKey
 
 if TYPE_CHECKING:
@@ -54,6 +55,29 @@ _OF_TRANSIENT = (Verb.PUBLISHED, Verb.DELIVERED, Verb.RETURNED)
 
 _HASH_DIGITS = 16
 
+FORGOTTEN_AT_ONCE = 200
+"""Counters that nothing was counted by since: 0.05 ms."""
+
+
+class Slice(Protocol):
+    """Long work, of which others are to notice little (`gateway.process.slices`)."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether others are to have their turn."""
+
+    async def pause(self) -> None:
+        """Let others have their turn."""
+
+
+class _Whole:
+    """Work that is done at once."""
+
+    is_over = False
+
+    async def pause(self) -> None:
+        """Never asked for."""
+
 
 class StoreSource:
     """Reads the counters of one process's Raft groups. Belongs to its event loop."""
@@ -66,12 +90,16 @@ class StoreSource:
         *,
         plain_classes: Mapping[str, str] | None = None,
         region: str = "",
+        slices: Callable[[], Slice] | None = None,
     ) -> None:
         """`replicas()`: the groups that this process counts for now: those it leads, and the
         transient one if clients connect to it. `origins`: the protocol's name of each origin byte;
         one without is named by number. `plain_classes`: the class of what was published with no
-        grade, by protocol, where that has a name of its own.
+        grade, by protocol, where that has a name of its own. `slices()`: how long one looks at many
+        topics before others have their turn; None: until all are looked at.
         """
+        self._slices = slices or _Whole
+        self._looking = asyncio.Lock()
         self._replicas = replicas
         self._meter = meter
         self._origins = origins
@@ -85,21 +113,39 @@ class StoreSource:
         self._counted: dict[tuple[object, ...], tuple[int, int, int]] = {}
         """Values of the transient group's counters that the gateway's meter has."""
 
-    def windows(self, start_us: int, end_us: int) -> list[Window]:
-        """The rows of the durable groups that grew, for the span [start, end) within an hour."""
+    async def windows(self, start_us: int, end_us: int) -> list[Window]:
+        """The rows of the durable groups that grew, for the span [start, end) within an hour. Of
+        very many topics the last are looked at a little later than the first; what they count
+        meanwhile is behind the index that is reported, so that they are told of once more.
+        """
+        async with self._looking:
+            looked = [await self._look(each) for each in list(self._durable())]
+        # From here on nothing interrupts: who is interrupted before has told nothing.
         found: list[Window] = []
-        for replica in self._durable():
-            group = int(replica.group)
-            meter = self._meters.get(group)
-            if meter is None:
-                meter = self._meters[group] = StoreMeter(group, region=self._region)
-            applied = replica.state.applied
-            told = [self._counter(each) for each in _of_tenants(replica)]
-            window = meter.observe(start_us, end_us, applied, told)
+        for group, applied, observation in looked:
+            window = observation.end(start_us, end_us)
             if window is not None:
                 found.append(window)
                 self._observed[group] = applied
         return found
+
+    async def _look(self, replica: Replica) -> tuple[int, int, Observation]:
+        """A group, the index that it is told of, and its counters."""
+        group, state = int(replica.group), replica.state
+        meter = self._meters.get(group)
+        if meter is None:
+            meter = self._meters[group] = StoreMeter(group, region=self._region)
+        applied, piece = state.applied, self._slices()
+        observation = meter.begin(applied)
+        for number in list(state.ledger.counted):
+            told = counts_of(state, TopicId(number))
+            observation.add([self._counter(each) for each in told if each.tenant != SYSTEM_TENANT])
+            if piece.is_over:
+                await piece.pause()
+        while observation.forget(FORGOTTEN_AT_ONCE):
+            if piece.is_over:
+                await piece.pause()
+        return group, applied, observation
 
     def reported(self) -> None:
         """Everything that `windows` gave is in `__metering`."""

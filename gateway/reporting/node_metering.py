@@ -25,6 +25,7 @@ from adapters.base import KERNEL_ORIGIN
 from gateway.config.declared import KERNEL_NAME, names_by_origin
 from gateway.config.schema import Metering
 from gateway.process.data_lock import lock_data_directory
+from gateway.process.slices import Slice
 from gateway.reporting.month_bill import MonthBill
 from kernel.api.origins import INTERNAL
 from kernel.common.errors import Code, KernelError
@@ -116,6 +117,7 @@ class NodeMetering:
             self._meter,
             protocol_names(names, INTERNAL),
             plain_classes={name: each.plain_class for name, each in declared.items()},
+            slices=Slice,
         )
         self._topic = MeteringTopic(client, clock, node)
         self._driver = MeteringDriver(
@@ -207,10 +209,10 @@ class NodeMetering:
         """Messages of deleted topics that went unbilled (`usage.RETIRED_MAX`)."""
         return self._source.forgotten()
 
-    def _windows(self, start_us: int, end_us: int) -> Iterable[Window]:
+    async def _windows(self, start_us: int, end_us: int) -> Iterable[Window]:
         if self._collector.drained():
             self._source.reported()
-        found = self._source.windows(start_us, end_us)
+        found = await self._source.windows(start_us, end_us)
         for origin in self._source.unnamed - self._told_unnamed:
             self._told_unnamed.add(origin)
             _log.warning(

@@ -63,7 +63,7 @@ class World:
         if answer is not None:
             await answer()
 
-    def take_more(self, start_us: int, end_us: int) -> list[Window]:
+    async def take_more(self, start_us: int, end_us: int) -> list[Window]:
         self.spans.append((start_us, end_us))
         taken, self.more = self.more, []
         return taken

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 from kernel.api.client import DeleteTopic, LeaseChange, LeaseVerb, PutTopic, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, TopicOptions
 from kernel.api.origins import INTERNAL
@@ -32,9 +35,9 @@ def peer_of(world: World, origin: int = 7) -> Peer:
     return peer
 
 
-def told(source: StoreSource) -> dict[tuple[str, str, str], int]:
+async def told(source: StoreSource) -> dict[tuple[str, str, str], int]:
     """Cumulative messages by (protocol, action, topic) of one observation."""
-    windows = source.windows(START_US, START_US + 10)
+    windows = await source.windows(START_US, START_US + 10)
     return {
         (key.protocol, key.action, key.topic): values.cum_messages
         for window in windows
@@ -51,6 +54,98 @@ def counted(meter: Meter) -> dict[tuple[str, str, str], int]:
     }
 
 
+class Turns:
+    """Others have their turn after each topic, and do this."""
+
+    is_over = True
+
+    def __init__(self, *does: Callable[[], Awaitable[object]]) -> None:
+        self._does = list(does)
+        self.pauses = 0
+
+    async def pause(self) -> None:
+        """Their turn."""
+        self.pauses += 1
+        if self._does:
+            await self._does.pop(0)()
+
+
+@simulated()
+async def test_what_happens_while_many_topics_are_looked_at_is_told_once_more(
+    world: World,
+) -> None:
+    peer = peer_of(world)
+    topics = {name: await peer.topic(name) for name in ("a", "b", "c", "d")}
+    for topic in topics.values():
+        await peer.publish(topic, b"1")
+
+    async def publish() -> None:
+        for topic in topics.values():
+            await peer.publish(topic, b"2", b"3")
+
+    async def delete() -> None:
+        await world.client.administer(DeleteTopic(DEFAULT_TENANT, "b"))
+        await world.client.administer(DeleteTopic(DEFAULT_TENANT, "c"))
+
+    turns = Turns(publish, delete)
+    source = StoreSource(
+        world.opened.store.replicas,
+        Meter(START_US),
+        NAMES,
+        plain_classes=PLAIN,
+        slices=lambda: turns,
+    )
+    first = await told(source)
+    assert turns.pauses >= len(topics)
+    assert {first.get(("amqp", "route", name), 0) for name in topics} == {1, 3}
+    source.reported()
+    await asyncio.sleep(1)
+    second = await told(source)
+    for name in topics:
+        key = "amqp", "route", name
+        assert second.get(key, first.get(key)) == 3
+    source.reported()
+    await asyncio.sleep(1)
+    assert await told(source) == {}
+    assert not any(each.state.ledger.retired for each in world.opened.store.replicas())
+
+
+@simulated()
+async def test_two_who_look_at_once_do_so_one_after_the_other(world: World) -> None:
+    peer = peer_of(world)
+    for name in ("a", "b"):
+        await peer.publish(await peer.topic(name), b"1")
+    source = StoreSource(
+        world.opened.store.replicas,
+        Meter(START_US),
+        NAMES,
+        slices=lambda: Turns(*[lambda: asyncio.sleep(0.01)] * 5),
+    )
+    found = await asyncio.gather(told(source), told(source))
+    assert [len(each) for each in found] == [4, 0]
+
+
+@simulated()
+async def test_one_who_is_interrupted_leaves_everything_to_the_next(world: World) -> None:
+    peer = peer_of(world)
+    for name in ("a", "b"):
+        await peer.publish(await peer.topic(name), b"1")
+    stands = asyncio.Event()
+    turns = [Turns(stands.wait), Turns(), Turns()]
+    source = StoreSource(
+        world.opened.store.replicas, Meter(START_US), NAMES, slices=lambda: turns.pop(0)
+    )
+    task = asyncio.ensure_future(told(source))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    turns[:] = [Turns() for _ in range(8)]
+    rows = await told(source)
+    assert {(action, topic) for _, action, topic in rows} == {
+        (action, topic) for action in ("publish", "route") for topic in ("a", "b")
+    }
+
+
 @simulated()
 async def test_what_was_returned_is_told_beside_what_was_delivered(world: World) -> None:
     peer, meter = peer_of(world), Meter(START_US)
@@ -64,7 +159,7 @@ async def test_what_was_returned_is_told_beside_what_was_delivered(world: World)
         size = len(received.deliveries.slots[1])
         change = LeaseChange(received.tokens[1], LeaseVerb.RETURN, slot_bytes=size)
         assert await world.client.settle_leases(topic, DEFAULT_GROUP, [change], 7) == [None]
-    rows = told(source)
+    rows = await told(source)
     assert (rows["amqp", "deliver", "kept"], rows["amqp", "return", "kept"]) == (2, 1)
     source.gather()
     rows = counted(meter)
@@ -77,14 +172,16 @@ async def test_cumulative_rows_are_told_until_they_are_reported(world: World) ->
     topic = await peer.topic("orders")
     await peer.publish(topic, b"1", b"2")
     both = {("amqp", "route", "orders"): 2, ("amqp", "publish", "orders"): 2}
-    assert told(source) == both
-    assert told(source) == {}, "nothing has grown"
-    assert told(source_of(world)) == both, "as after a crash: nobody has said that it is reported"
+    assert await told(source) == both
+    assert await told(source) == {}, "nothing has grown"
+    assert await told(source_of(world)) == both, (
+        "as after a crash: nobody has said that it is reported"
+    )
     source.reported()
     await world.settle_down()
-    assert told(source_of(world)) == {}
+    assert await told(source_of(world)) == {}
     await peer.publish(topic, b"3")
-    assert told(source)["amqp", "publish", "orders"] == 3
+    assert (await told(source))["amqp", "publish", "orders"] == 3
 
 
 @simulated()
@@ -94,7 +191,7 @@ async def test_the_end_offset_goes_with_the_rows_of_route(world: World) -> None:
     await peer.publish(topic, b"1", b"2")
     await other.publish(topic, b"3")
     source = source_of(world)
-    (window,) = source.windows(START_US, START_US + 10)
+    (window,) = await source.windows(START_US, START_US + 10)
     proofs = [
         (key.protocol, values.cum_messages, values.gauge_max)
         for key, values in window.rows.items()
@@ -113,7 +210,7 @@ async def test_what_mqtt_publishes_is_told_apart_by_its_quality_of_service(world
     await halves.end(topic, half, commit=True)
     for other in (peer, mqtt):
         await other.publish(topic, *(Draft(b"x", flags=flags) for flags in (0, 16, 32, 32)))
-    (window,) = source_of(world).windows(START_US, START_US + 10)
+    (window,) = await source_of(world).windows(START_US, START_US + 10)
     found = {
         (key.protocol, key.queue_class): values.cum_messages
         for key, values in window.rows.items()
@@ -138,7 +235,7 @@ async def test_a_pattern_is_not_taken_for_a_topic_that_is_spelled_alike(world: W
         await peer.topic(name, TopicOptions(tree=True))
         await guest.subscribe(name)
         await tell(world, name, b"x")
-    windows = source_of(world).windows(START_US, START_US + 10)
+    windows = await source_of(world).windows(START_US, START_US + 10)
     rows = [(key, values) for window in windows for key, values in window.rows.items()]
     routed = {key.topic: values.cum_messages for key, values in rows if key.action == "route"}
     assert routed == {each: 1 for name in names for each in (name, "__tree/" + name)}
@@ -151,7 +248,7 @@ async def test_a_deleted_topic_is_told_and_then_forgotten(world: World) -> None:
     peer, source = peer_of(world), source_of(world)
     await peer.publish(await peer.topic("brief"), b"1")
     await peer.client.administer(DeleteTopic(DEFAULT_TENANT, "brief"))
-    assert told(source)["amqp", "publish", "brief"] == 1
+    assert (await told(source))["amqp", "publish", "brief"] == 1
     source.reported()
     await world.settle_down()
     assert not any(each.state.ledger.retired for each in world.opened.store.replicas())
@@ -176,7 +273,7 @@ async def test_transient_counts_go_into_the_meter_by_what_they_grew(world: World
     source.gather()
     assert counted(meter) == {}
     assert not world.opened.store.replica(TRANSIENT_GROUP).state.ledger.retired
-    assert told(source) == {}
+    assert await told(source) == {}
 
 
 @simulated()
@@ -186,7 +283,7 @@ async def test_the_system_is_not_metered(world: World) -> None:
     topic = peer.client.topic(SYSTEM_TENANT, "own")
     assert topic is not None
     await peer.publish(topic, b"1")
-    assert told(source) == {}
+    assert await told(source) == {}
 
 
 @simulated()
@@ -194,7 +291,7 @@ async def test_windows_name_their_raft_group(world: World) -> None:
     peer = peer_of(world)
     for number in range(8):
         await peer.publish(await peer.topic(f"q{number}"), b"1")
-    windows = source_of(world).windows(START_US, START_US + 10)
+    windows = await source_of(world).windows(START_US, START_US + 10)
     groups = {key.raft_group for window in windows for key in window.rows}
     assert len(groups) == len(windows) > 1
     assert all(RaftGroup(each) != TRANSIENT_GROUP for each in groups)

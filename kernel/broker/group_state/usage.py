@@ -302,13 +302,16 @@ def counts(state: CountedGroup) -> Iterator[UsageCount]:
     stand together, ROUTED first.
     """
     for ident in map(TopicId, state.ledger.counted):
-        retired = state.ledger.retired.get(ident)
-        if retired is not None:
-            yield from _counts(ident, retired)
-            continue
-        topic = state.topics.get(ident)
-        if topic is None:
-            continue
+        yield from counts_of(state, ident)
+
+
+def counts_of(state: CountedGroup, ident: TopicId) -> Iterator[UsageCount]:
+    """Those of one topic; none if it is gone, and has been reported."""
+    retired = state.ledger.retired.get(ident)
+    topic = state.topics.get(ident)
+    if retired is not None:
+        yield from _counts(ident, retired)
+    elif topic is not None:
         ids: Iterable[QueueId] = (ref.id for ref in topic.refs)
         resized, never_stored = state.resized.get(ident), 0
         if resized is not None:
