@@ -43,13 +43,16 @@ cluster: $(READY_RUN) ## Run three stores and two gateways on this machine, unti
 # processes, or waits for whole seconds, has one of its own, and the Spark tests follow it; what is
 # simulated ends early, so that others follow it too. The seeds
 # give way to all of them, and take what is left of two processors.
-SIMULATED := tests/kernel tests/simulator tests/matrix tests/metering tests/rights
+SIMULATED := tests/kernel tests/simulator tests/matrix tests/metering tests/rights \
+	tests/gateway/test_limits_walked_round.py tests/gateway/test_tenant_walls.py
 SEEDS := nice -n 19 $(BIN)/python -m tests.simulator.swarm --events 1300 --processes 2
-ADAPTERS := tests/adapters
 SPARK := tests/spark tests/line_protocol
 WAITING := tests/chaos $(wildcard tests/gateway/test_*cluster*.py) \
 	$(addprefix tests/gateway/test_,features.py gateway_processes.py limits.py moving_clients.py \
 	revocation.py together.py unlike_gateways.py)
+# The adapters' lane ends early too: pages of the console, limits and backups follow it.
+ADAPTERS := tests/adapters tests/gateway/test_backups.py \
+	$(filter-out $(SIMULATED) $(WAITING),$(wildcard tests/gateway/test_console*.py tests/gateway/test_limit*.py))
 # What reads the tree itself: with the rest of `make lint`, and not twice in a run of CI.
 TIDY := tests/tidy
 APART := $(SIMULATED) $(ADAPTERS) $(WAITING) $(SPARK) $(TIDY)

@@ -143,6 +143,10 @@ class Call(Protocol):
     def peer(self) -> str:
         """Address and port of who has connected with gRPC; empty: not known."""
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it came by TLS."""
+
     def time_remaining(self) -> float | None:
         """Seconds until the call's deadline; None: it has none."""
 

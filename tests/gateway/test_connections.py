@@ -149,6 +149,7 @@ def test_a_client_of_each_protocol_is_listed_with_who_it_is_and_its_library(
             assert row["peer"].startswith("127.0.0.1:")
             assert f"{kind.name}.{row['listener']}" in node.listeners
             assert row["client"].startswith(library)
+            assert row["ssl"] == (row["listener"] == "tls")
             assert row["connected_s"] >= 0
         found = node.api("GET", f"/connections/{rows[0]['id']}").json["connection"]
         assert found["rates"].keys() == {"recv_oct", "send_oct"}

@@ -10,7 +10,7 @@ sees of it.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ class _CallDetails(Protocol):
 
     method: str
     invocation_metadata: Metadata
+
+
+_TLS: Final = b"ssl"
+"""gRPC's word for it."""
 
 
 class _Context(Protocol):
@@ -104,6 +108,14 @@ class _GrpcCall:
     def peer(self) -> str:
         """See `environment.Call`."""
         return _address(self._context.peer()) if self._context is not None else ""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """See `environment.Call`."""
+        context = self._context
+        return context is not None and _TLS in context.auth_context().get(
+            "transport_security_type", ()
+        )
 
     async def write(self, message: bytes) -> None:
         """See `environment.Call`."""

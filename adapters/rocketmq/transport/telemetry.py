@@ -75,9 +75,14 @@ class Stream:
         listener: str,
         peer: str,
         library: str = "",
+        *,
+        is_encrypted: bool = False,
     ) -> None:
-        """`peer`: address and port of the client; `library`: its own; empty: not known."""
+        """`peer`: address and port of the client; `library`: its own; empty: not known.
+        `is_encrypted`: it came by TLS.
+        """
         self._call = call
+        self._is_encrypted = is_encrypted
         self._peer = peer
         self._caller = caller
         self._listener = listener
@@ -111,7 +116,7 @@ class Stream:
             protocol="rocketmq",
             listener=self._listener,
             peer=self._peer,
-            ssl=False,
+            ssl=self._is_encrypted,
             tenant=tenant,
             user=user,
             client_id=self._caller.client_id,
@@ -287,7 +292,9 @@ class Streams:
         key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
         peer, library = environment.address_of(call), _library_of(call)
-        stream = Stream(call, caller, client, listener, peer, library)
+        stream = Stream(
+            call, caller, client, listener, peer, library, is_encrypted=call.is_encrypted
+        )
         environment.clients.stream_opened(client, id_of("rocketmq", stream.number))
         environment.figures_of[listener].signed_in(stream)
         environment.counters.streams += 1

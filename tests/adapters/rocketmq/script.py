@@ -82,6 +82,7 @@ class ScriptCall:
     """`environment.Call` of a client; what is written goes to `told`."""
 
     certified = None
+    is_encrypted = False
     peer = ""
 
     def __init__(self, name: str, told: Callable[[bytes], None]) -> None:
