@@ -1,7 +1,8 @@
 """The store's meter: cumulative counters of a state machine as rows.
 
 Apply adds; this module only looks. Every window the leader of a Raft group hands over its
-counters as of one log index, and the rows are those that grew since the last time. A window that
+counters, each with the log index that it is as of, and the rows are those that grew since the last
+time. The index orders what several leaders have told, so it is never one before. A window that
 is lost is made good by the next one, because the values are cumulative; the bill is the
 difference of two of them (docs/design/billing.md).
 
@@ -67,16 +68,16 @@ class StoreMeter:
         None if no counter grew. The window lies in one hour; counters that are missing are
         forgotten here as well.
         """
-        observation = self.begin(log_index)
-        observation.add(counters)
+        observation = self.begin()
+        observation.add(log_index, counters)
         return observation.end(start_us, end_us)
 
-    def begin(self, log_index: int) -> Observation:
-        """The same, some counters at a time: each as it was at `log_index` or later. One that does
-        not come to its end leaves everything to the next.
+    def begin(self) -> Observation:
+        """The same, some counters at a time. One that does not come to its end leaves everything to
+        the next.
         """
         before, self._last = self._last, {}
-        return Observation(self, self._raft_group, self._region, log_index, before)
+        return Observation(self, self._raft_group, self._region, before)
 
     def ended(self, values: dict[RowKey, int]) -> None:
         """These were told."""
@@ -91,20 +92,20 @@ class Observation:
         meter: StoreMeter,
         raft_group: int,
         region: str,
-        log_index: int,
         before: dict[RowKey, int],
     ) -> None:
         """`before`: the last values, which are taken out of it."""
         self._meter = meter
         self._raft_group = raft_group
         self._region = region
-        self._log_index = log_index
         self._before = before
         self._now: dict[RowKey, int] = {}
         self._rows: dict[RowKey, RowValues] = {}
 
-    def add(self, counters: Iterable[StoreCounter]) -> None:
-        """Some counters more; all of one topic at once, since its end offset is that of all."""
+    def add(self, log_index: int, counters: Iterable[StoreCounter]) -> None:
+        """Some counters more, as of `log_index`; all of one topic at once, since its end offset is
+        that of all.
+        """
         for counter in counters:
             key = RowKey(
                 kind=Kind.STORE,
@@ -122,7 +123,7 @@ class Observation:
             self._now[key] = counter.messages
             if self._before.pop(key, None) != counter.messages:
                 self._rows[key] = RowValues(
-                    log_index=self._log_index,
+                    log_index=log_index,
                     cum_messages=counter.messages,
                     cum_bytes=counter.size_bytes,
                     cum_units_4k=counter.units_4k,

@@ -136,10 +136,11 @@ class StoreSource:
         if meter is None:
             meter = self._meters[group] = StoreMeter(group, region=self._region)
         applied, piece = state.applied, self._slices()
-        observation = meter.begin(applied)
+        observation = meter.begin()
         for number in list(state.ledger.counted):
-            told = counts_of(state, TopicId(number))
-            observation.add([self._counter(each) for each in told if each.tenant != SYSTEM_TENANT])
+            counts_now = counts_of(state, TopicId(number))
+            told = [self._counter(each) for each in counts_now if each.tenant != SYSTEM_TENANT]
+            observation.add(state.applied, told)
             if piece.is_over:
                 await piece.pause()
         while observation.forget(FORGOTTEN_AT_ONCE):
