@@ -19,7 +19,8 @@ from ..common.ports import Clock
 from ..in_process.opening import LocalStore
 from ..quotas.limits import STORED
 from ..raft.members.progress import STATE_NAMES
-from ..remote.leader_calls.call_wire import WireError
+from ..remote.leader_calls import call_numbers as calls
+from ..remote.leader_calls.call_wire import WireError, encode_addresses
 from ..rpc.channel import Channel, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello
@@ -85,7 +86,7 @@ TASKS_MAX = 16
 class ClusterService:
     """Answers the calls of the cluster at a store (`remote.sections.Section`)."""
 
-    methods = messages.METHODS
+    methods = (*messages.METHODS, calls.ADDRESSES)
 
     def __init__(
         self,
@@ -153,6 +154,7 @@ class ClusterService:
             messages.SET_REPLICAS: self._set_replicas,
             messages.ADD_GROUPS: self._add_groups,
             messages.CUT: self._cut,
+            calls.ADDRESSES: self._addresses,
         }
 
     async def stop(self) -> None:
@@ -214,6 +216,10 @@ class ClusterService:
             raise KernelError(Code.NOT_FOUND, f"there is no group {asked.group}")
         word = LeaveGroup(RaftGroup(asked.group), asked.term, asked.index, asked.level)
         self._do(_answer_when(self._store.leave(word), reply))
+
+    def _addresses(self, payload: bytes, reply: Reply) -> None:
+        found = sorted(self._roster.addresses().items())
+        reply(encode_addresses([calls.StoreAddress(node, *each) for node, each in found]))
 
     def now_ms(self) -> int:
         """Milliseconds of the monotonic clock."""

@@ -115,7 +115,8 @@ class Manager:
             await asyncio.to_thread(write_home, self._disk, self._roster.home())
         addresses = self._roster.addresses()
         self._links.update(addresses)
-        self._remote.update({**addresses, self._store.node: self._own_address})
+        if self._roster.records:
+            self._remote.update({**addresses, self._store.node: self._own_address})
         self._cluster_service.let_go()
         self._births.look()
         if self._cluster_service.draining:

@@ -114,6 +114,11 @@ class Node:
     def records(self) -> dict[str, tuple[int, bytes]]:
         return self.opened.store.replica(METADATA_GROUP).state.records
 
+    def fill(self, *, full: bool) -> None:
+        """Have no room for new messages, whatever the disk says from now on; or have some."""
+        self.opened.housekeeper._accept = lambda _accepting: None
+        self.opened.client.accepting = not full
+
     def serves(self, group: RaftGroup) -> bool:
         return self.runs and self.opened.store.serving(group) is not None
 

@@ -42,6 +42,9 @@ STORE_QUESTIONS = range(148, 150)
 UNSETTLED_KEYS = range(150, 152)
 PEER_READERS = range(152, 154)
 
+ADDRESSES = 154
+"""Method of any store: where each store of the cluster is. Answer: `StoreAddress` of each."""
+
 U8 = Annotated[int, Meta(ge=0, le=0xFF)]
 U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
 U32 = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
@@ -56,6 +59,14 @@ TreeName = Annotated[str, Meta(max_length=TREE_NAME_BYTES_MAX)]
 TRANSACT = TRANSACTIONS.start
 PREPARE = HALVES.start
 """Calls of a lane too."""
+
+
+class StoreAddress(msgspec.Struct, frozen=True, array_like=True):
+    """Where a store is, as another one knows."""
+
+    node: U32
+    host: Name
+    port: U16
 
 
 class CallBatch(msgspec.Struct, frozen=True, array_like=True):

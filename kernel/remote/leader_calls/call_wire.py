@@ -43,6 +43,7 @@ from .call_numbers import (
     Since,
     Span,
     Standing,
+    StoreAddress,
     Transact,
 )
 
@@ -460,3 +461,16 @@ def encode_standings(standings: Sequence[Standing]) -> list[bytes]:
 def decode_standings(payload: bytes) -> list[Standing]:
     """Who leads what."""
     return decode(_standings, payload)
+
+
+_addresses = msgspec.msgpack.Decoder(list[StoreAddress])
+
+
+def encode_addresses(addresses: Sequence[StoreAddress]) -> list[bytes]:
+    """Answer of ADDRESSES."""
+    return [_encode(addresses)]
+
+
+def decode_addresses(payload: bytes) -> list[StoreAddress]:
+    """Answer of ADDRESSES."""
+    return decode(_addresses, payload)

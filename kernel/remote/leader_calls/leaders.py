@@ -4,6 +4,9 @@ Who leads what is learnt from standings, which each store tells when a connectio
 whenever they change, and from the hints of refusals. When a call fails, its leader is in doubt, and
 every store is asked. The standing of the highest term counts.
 
+The address of one store is enough: if it names a leader that is not connected, it is asked where
+the stores are, until the cluster's register is known (`update`).
+
 `send` is the `Link` of a request pipeline, which tries again; a question is tried again here, at
 whoever leads then, until its deadline.
 """
@@ -122,6 +125,7 @@ class RemoteLeaders:
         self._started = False
         self._channels: dict[int, Channel] = {}
         self._asking: set[Channel] = set()
+        self._asking_addresses: set[Channel] = set()
         self._leaders: dict[RaftGroup, RemoteLeader] = {}
         self.table = Leaders(self._leader_changed)
         self._sections = Sections()
@@ -209,19 +213,29 @@ class RemoteLeaders:
         return self._dialers[node].last_error if node in self._dialers else "its address is unknown"
 
     def update(self, addresses: Mapping[int, Address]) -> None:
-        """Stores are elsewhere now, have come, or are gone. None at all: nothing is known."""
+        """What the register says: stores are elsewhere now, have come, or are gone. None at all:
+        it is not known.
+        """
         if not addresses:
             return
-        for node, dialer in list(self._dialers.items()):
-            if addresses.get(node) != dialer.address:
-                del self._dialers[node]
-                self._closing.append(self._loop.create_task(dialer.stop()))
+        for node in self._dialers.keys() - addresses.keys():
+            self._hang_up(node)
+        for node, address in addresses.items():
+            self._dial(node, address)
+
+    def _dial(self, node: int, address: Address) -> None:
+        dialer = self._dialers.get(node)
+        if dialer is not None:
+            if dialer.address == address:
+                return
+            self._hang_up(node)
+        dialer = self._dialers[node] = self._dialer(node, *address)
+        if self._started:
+            dialer.start()
+
+    def _hang_up(self, node: int) -> None:
         self._closing = [each for each in self._closing if not each.done()]
-        for node, each in addresses.items():
-            if node not in self._dialers:
-                self._dialers[node] = self._dialer(node, *each)
-                if self._started:
-                    self._dialers[node].start()
+        self._closing.append(self._loop.create_task(self._dialers.pop(node).stop()))
 
     # --- request_pipeline.LeaderLink --------------------------------------------------------
 
@@ -274,6 +288,30 @@ class RemoteLeaders:
         except KernelError:
             return  # too much is waiting for it: it is asked the next time
         self._asking.add(channel)
+
+    def _ask_addresses(self, channel: Channel) -> None:
+        """Have the stores dialled that this one knows and that are not connected."""
+        if channel in self._asking_addresses or not channel.is_open:
+            return
+
+        def answered(answer: bytes | KernelError) -> None:
+            self._asking_addresses.discard(channel)
+            if isinstance(answer, KernelError):
+                return  # an older build, say
+            try:
+                told = wire.decode_addresses(answer)
+            except wire.WireError as error:
+                channel.close(str(error))
+                return
+            for each in told:
+                if each.node not in self._channels:
+                    self._dial(each.node, (each.host, each.port))
+
+        try:
+            channel.call(calls.ADDRESSES, (), answered, QUESTION_TRY_MS)
+        except KernelError:
+            return  # too much is waiting for it: it is asked the next time
+        self._asking_addresses.add(channel)
 
     # --- Questions --------------------------------------------------------------------------
 
@@ -397,6 +435,7 @@ class RemoteLeaders:
     def closed(self, channel: Channel, reason: str) -> None:
         """It cannot be reached any more: what it leads, others may soon lead."""
         self._asking.discard(channel)
+        self._asking_addresses.discard(channel)
         for node, known in list(self._channels.items()):
             if known is channel:
                 del self._channels[node]
@@ -412,10 +451,13 @@ class RemoteLeaders:
         if method != calls.STANDINGS:
             raise RpcError(f"method {method} is not told to gateways")
         try:
-            for each in wire.decode_standings(payload):
-                self.table.told(each.group, each.term, each.node)
+            standings = wire.decode_standings(payload)
         except wire.WireError as error:
             raise RpcError(str(error)) from None
+        for each in standings:
+            self.table.told(each.group, each.term, each.node)
+        if not {each.node for each in standings} <= {0, *self._channels}:
+            self._ask_addresses(channel)
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         """A store asks something of a section."""

@@ -26,6 +26,7 @@ from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.in_process.opening import open_store
+from kernel.remote.connecting import connect
 from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.serving import join_peer_stores, serve_gateways
 from kernel.rpc.handshake import VERSIONS, Hello
@@ -150,6 +151,32 @@ async def test_a_store_joins_leads_and_leaves(tmp_path: Path) -> None:
     finally:
         await second.stop()
         await first.stop()
+
+
+async def test_the_address_of_one_store_is_enough_whatever_it_leads(tmp_path: Path) -> None:
+    """For a store that is to join, and for a gateway."""
+    first, second = await grown(tmp_path)
+    known = {1: ("127.0.0.1", first.facts.port)}
+    third = Store(3, tmp_path / "3", free_ports(1)[0], known)
+    try:
+        for group in (RaftGroup(1), METADATA_GROUP):
+            await until(lambda: 2 in first.remote.connected)
+            await first.cluster_admin.transfer(group, 2)
+        await until(lambda: second.leads() == 2)
+        await third.start()
+        await third.cluster_admin.admit(Admit(3, third.facts, 1))
+        await until(third.is_voter)
+        hello = partial(Hello, VERSIONS, "test", 0, "process", GATEWAY, "")
+        leaders = RemoteLeaders(lambda: hello(new_nonce(RANDOM.bits)), SECRET, known, CLOCK)
+        async with asyncio.timeout(10):
+            gateway = await connect(leaders, CLOCK, RANDOM)
+        try:
+            assert {1, 2} <= {*leaders.connected}
+        finally:
+            await gateway.stop()
+    finally:
+        for store in (third, second, first):
+            await store.stop()
 
 
 async def test_a_leader_that_was_moved_by_hand_stays_until_somebody_spreads(tmp_path: Path) -> None:

@@ -86,9 +86,9 @@ async def test_limits_are_kept_over_all_groups_and_gateways(tmp_path: Path) -> N
         assert "half.messages_max of topic orders is 3" in error.message
         await client.halves.end(topic, tokens[0], commit=True)
         await prepare(second, topic)
-        nodes[0].opened.client.accepting = False
+        nodes[0].fill(full=True)
         assert (await refused(peer, topic)).code is Code.NO_SPACE
-        nodes[0].opened.client.accepting = True
+        nodes[0].fill(full=False)
 
 
 async def test_each_gateway_with_producers_is_asked_in_turn(tmp_path: Path) -> None:

@@ -143,10 +143,10 @@ async def test_a_store_without_space_refuses_messages_and_nothing_else(tmp_path:
         peer = Peer(client, CLOCK, "peer")
         topic = await peer.topic("work")
         await peer.publish(topic, b"1")
-        nodes[0].opened.client.accepting = False
+        nodes[0].fill(full=True)
         assert refused(await peer.publish(topic, b"2")) == {0: Code.NO_SPACE}
         recorder = peer.attach(topic, credit=1)
         await recorder.wait_for(1)
         assert not await recorder.ack()
-        nodes[0].opened.client.accepting = True
+        nodes[0].fill(full=False)
         assert not (await peer.publish(topic, b"3")).failures

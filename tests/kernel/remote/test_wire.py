@@ -254,6 +254,8 @@ def test_answers_to_questions_arrive() -> None:
     assert wire.decode_statistics(b"".join(wire.encode_figures(figures))) == figures
     standings = [calls.Standing(1, 5, 2), calls.Standing(2, 6, 0)]
     assert list(wire.decode_standings(b"".join(wire.encode_standings(standings)))) == standings
+    addresses = [calls.StoreAddress(1, "store1", 7_401)]
+    assert wire.decode_addresses(b"".join(wire.encode_addresses(addresses))) == addresses
 
 
 @pytest.mark.parametrize(
@@ -299,6 +301,7 @@ def test_only_leaders_begin_terms_and_raise_levels(change: commands.Control) -> 
         (_page, wire.decode_page),
         (_page, wire.decode_statistics),
         (_page, wire.decode_standings),
+        (_page, wire.decode_addresses),
         (_page, wire.decode_figures),
         (_page, wire.decode_peek),
         (_page, wire.decode_offset),
