@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from ..api.origins import Origins
+from ..broker.delivery.delivery_scheduler import DeliveryScheduler
 from ..common.errors import Code, KernelError
 from ..common.feature_levels import LATEST
 from ..common.ids import METADATA_GROUP, TRANSIENT_GROUP, RaftGroup
@@ -570,6 +571,11 @@ class Store:
     def applied(self, group: RaftGroup) -> int:
         """The last entry that a group's state has applied."""
         return self._groups[group].state.applied
+
+    @property
+    def scheduler(self) -> DeliveryScheduler:
+        """How much may be handed out at once: durable and transient topics share a loop."""
+        return self.transient_group.scheduler
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after so long."""

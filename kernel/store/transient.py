@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..api.origins import Origins
+from ..broker.delivery.delivery_scheduler import DeliveryScheduler
 from ..broker.group_state.state import GroupState
 from ..common.feature_levels import LATEST
 from ..common.ids import TRANSIENT_GROUP, LogIndex, RaftGroup
@@ -81,6 +82,7 @@ class TransientGroup:
     ) -> None:
         self._loop = loop
         self.origins = origins
+        self.scheduler = DeliveryScheduler(loop.call_soon)
         self.awaits_claims = False
         self.log = TransientLog()
         state = GroupState(TRANSIENT_GROUP)

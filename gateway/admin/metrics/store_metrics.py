@@ -107,6 +107,11 @@ class StoreFigures(Collector):
             ),
             ("weir_messages_refused", "Messages that full topics have refused.", refused),
             (
+                "weir_deliveries_put_off",
+                "Times that a queue's messages were to be many and waited for a turn of their own.",
+                self._local.store.scheduler.put_offs,
+            ),
+            (
                 "weir_unused_groups_let_go",
                 "Messages let go by groups that nobody used any more.",
                 self._local.client.unused_groups.messages_let_go,

@@ -2,6 +2,7 @@
 
 - `dispatcher`: the choice itself; `dispatch_port`: what it asks of its node
 - `consumers`: consumers as it knows them, and what it hands them
+- `delivery_scheduler`: how much is handed out at once, and who comes next
 - `ready`: what is ready, in the order in which it is handed out
 - `sole_consumer`: fresh messages straight to a group's only consumer
 - `ordering_keys`: the rule of ordered groups: one key's messages to one holder at a time

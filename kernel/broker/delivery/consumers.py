@@ -75,6 +75,9 @@ class ServingDispatcher(Protocol):
     def pump(self) -> None:
         """Hand out what can be handed out."""
 
+    def put_off(self) -> None:
+        """Go on handing out when it is its turn."""
+
     def detach(self, consumer: DispatchedConsumer) -> None:
         """Take a consumer out of dispatch; it keeps what it holds."""
 

@@ -11,6 +11,7 @@ from ...api.origins import Origins
 from ...common.ids import QueueId
 from ...log.format.entry import Opened
 from ..log_commands.commands import Change
+from .delivery_scheduler import DeliveryScheduler
 from .group_counts import GroupCounts
 
 DispatcherT_contra = TypeVar("DispatcherT_contra", contravariant=True)
@@ -37,6 +38,13 @@ class Port(Entries, Protocol[DispatcherT_contra]):
     @property
     def origins(self) -> Origins:
         """Readers of native blocks, for filters."""
+
+    @property
+    def scheduler(self) -> DeliveryScheduler:
+        """How much may be handed out at once."""
+
+    def put_off(self, dispatcher: DispatcherT_contra) -> None:
+        """Have it go on (`PUT_OFF`) when it is its turn among all that wait for one."""
 
     def counts_of(self, queue: QueueId, group: str) -> GroupCounts:
         """Where it is counted what a group is handed."""

@@ -32,6 +32,7 @@ from .consumers import (
     offsets_held,
 )
 from .delays import Timekeeper
+from .delivery_scheduler import ALL
 from .dispatch_port import Port
 from .fairness import Fairness
 from .filtering import Filtering
@@ -45,9 +46,9 @@ from .standing import standing_of
 _ACK = Settlement.ACK
 """A name looked up once: a member of an Enum costs 0.12 us each time it is named."""
 
-FETCHES, AWAITS_CLAIMS, NO_LEASE, GATED = 1, 2, 4, 8
+FETCHES, AWAITS_CLAIMS, NO_LEASE, GATED, PUT_OFF = 1, 2, 4, 8, 16
 """Why nothing is handed out for now: an entry is being read; earlier holders may still claim;
-nobody knows who leads; a sealed queue comes first.
+nobody knows who leads; a sealed queue comes first; it is the turn of others.
 """
 
 
@@ -76,6 +77,9 @@ class Dispatcher:
         """Nothing is handed out while one of `FETCHES`, `AWAITS_CLAIMS`, `NO_LEASE`, `GATED` is
         set."""
         self._pumping = False
+        self._scheduler = port.scheduler
+        self._part_left = 0
+        """Messages that the part which is being handed out may still have."""
         self.filtering = Filtering(port.origins, lambda: port.wake(self, 1))
         self._time = Timekeeper(
             queue,
@@ -91,7 +95,9 @@ class Dispatcher:
             order = InOrder(queue, self._progress, self.ready, self._time, self._fresh, soon)
             self._order = order
         self._time.schedule()
-        self._sole_consumer = SoleConsumer(self, self._progress, self.ready, port, self._marks.ask)
+        self._sole_consumer = SoleConsumer(
+            self, self._progress, self.ready, port, self._marks.ask, self._scheduler
+        )
 
     @property
     def _options(self) -> GroupOptions:
@@ -404,14 +410,42 @@ class Dispatcher:
         self._sole_consumer.look(self.consumers)
 
     def _pump(self) -> None:
+        may_wait = self._may_wait
+        scheduler = self._scheduler
+        if may_wait and scheduler.is_taken and self.ready_count > scheduler.few:
+            self.put_off()
+            return
         self._pumping = True
         dispatch_rounds: dict[DispatchedConsumer, DispatchRound] = {}
+        most = self._part_left = scheduler.part if may_wait else ALL
         try:
-            while self._pump_once(dispatch_rounds):
+            while self._part_left > 0 and self._pump_once(dispatch_rounds):
                 pass
         finally:
             self._pumping = False
+        scheduler.took(most - self._part_left)
+        if self._part_left <= 0:
+            self.put_off()
         self._flush()
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether what is ready may be handed out in parts. A pull is answered with what it gets at
+        once; and where too many or too old messages are dropped, those that somebody has credit for
+        are not.
+        """
+        has_pulls, index = len(self.consumers) > self.consumer_count, self.queue.index
+        return not (
+            has_pulls
+            or self._sole_consumer.is_limited
+            or index.ttls
+            or self.queue.topic.options.message_ttl_ms is not None
+        )
+
+    def put_off(self) -> None:
+        """Go on handing out when it is its turn."""
+        self._halted |= PUT_OFF
+        self._port.put_off(self)
 
     def _pump_once(self, dispatch_rounds: dict[DispatchedConsumer, DispatchRound]) -> bool:
         eligible = self._eligible()
@@ -420,7 +454,7 @@ class Dispatcher:
         if self._order is not None or any(each.spec.filter is not None for each in eligible):
             # What comes next depends on who asks: one consumer at a time, each in its turn.
             eligible = eligible[self._round_robin % len(eligible) :][:1]
-        count = sum(each.credit for each in eligible)
+        count = min(sum(each.credit for each in eligible), self._part_left)
         timed = all(each.spec.lease_ms is not None for each in eligible)
         if self._order is None:
             taken = self._fresh(count, timed)
@@ -507,6 +541,7 @@ class Dispatcher:
     ) -> None:
         """Deal messages out to the consumers in turn, one at a time."""
         slots = entries.slots_of(entry, run.slot - run.first, offsets)
+        self._part_left -= len(slots)
         attempts = None
         if self._progress.pages:
             failures = self._progress.failures
@@ -623,7 +658,8 @@ class Dispatcher:
 
     def fetched(self) -> None:
         """The entry asked for by `Port.fetch` is in memory."""
-        self.resume(FETCHES)
+        with self._scheduler.exempt():  # when its turn comes, the entry may be in memory no more
+            self.resume(FETCHES)
 
     # --- Time and overflow ------------------------------------------------------------------
 

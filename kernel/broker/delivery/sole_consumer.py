@@ -17,6 +17,7 @@ from ...log.format import entry as entries
 from ..group_state.progress import GroupProgress
 from ..index.runs import Part
 from .consumers import DispatchedConsumer, Handed, ServingDispatcher
+from .delivery_scheduler import ALL, DeliveryScheduler
 from .dispatch_port import Entries
 from .group_counts import WaitHistogram
 from .ready import Ready
@@ -37,6 +38,7 @@ class SoleConsumer:
         "_progress",
         "_queue",
         "_ready",
+        "_scheduler",
         "_topic",
         "is_limited",
     )
@@ -48,8 +50,10 @@ class SoleConsumer:
         ready: Ready,
         port: Entries,
         ask_mark: Callable[[int], None],
+        scheduler: DeliveryScheduler,
     ) -> None:
         """`ask_mark(level)` has the dispatch mark moved ahead."""
+        self._scheduler = scheduler
         self._dispatcher = dispatcher
         self._queue = dispatcher.queue.id
         self._topic = dispatcher.queue.topic
@@ -68,12 +72,11 @@ class SoleConsumer:
     def look(self, consumers: Sequence[DispatchedConsumer]) -> None:
         """Consumers came or went, or what is set for topic or group has changed."""
         self._only = None
-        if len(consumers) != 1 or self._ready.levels > 1:
-            return
-        options, group = self._topic.options, self._topic.groups[self._group]
-        if options.message_ttl_ms is not None:
-            return
+        options = self._topic.options
         self.is_limited = options.messages_max is not None or options.bytes_max is not None
+        if len(consumers) != 1 or self._ready.levels > 1 or options.message_ttl_ms is not None:
+            return
+        group = self._topic.groups[self._group]
         self._in_flight_max = group.in_flight_max
         spec = consumers[0].spec
         is_plain = spec.lease_ms is None and spec.filter is None and not spec.auto_ack
@@ -87,12 +90,20 @@ class SoleConsumer:
             return False
         dispatcher, progress, ready = self._dispatcher, self._progress, self._ready
         pool = only.pool
+        scheduler, part_left = self._scheduler, ALL
+        if not self.is_limited:
+            part_left = scheduler.part
+            if scheduler.is_taken and pool.left > scheduler.few < ready.count:
+                dispatcher.put_off()
+                return True
         handed: Handed | None = None
         is_done = True
         while True:
             count = self._in_flight_max - dispatcher.held_count - dispatcher.leasing_count
             if pool.left < count:  # noqa: PLR1730 - a call costs more than a line
                 count = pool.left
+            if part_left < count:  # noqa: PLR1730
+                count = part_left
             if count <= 0:
                 break
             # Nothing beyond the mark: after a crash nobody would know that it may have been seen.
@@ -113,6 +124,7 @@ class SoleConsumer:
             if progress.first_mark - end < MARK_RENEW:
                 self._ask_mark(0)
             pool.left -= count
+            part_left -= count
             dispatcher.held_count += count
             offsets = [first] if count == 1 else list(range(first, end))
             only.held.update(offsets)
@@ -123,6 +135,11 @@ class SoleConsumer:
             if not is_done or end == index.tail:
                 break
         if handed is not None:
+            if part_left <= 0:
+                dispatcher.put_off()
+                is_done = True
+            if len(handed.offsets) > scheduler.few:
+                scheduler.took(len(handed.offsets))
             counts = self._counts
             counts.handed_out(handed.slots, None)
             if counts.waits is not None:

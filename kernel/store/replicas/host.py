@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from ...api.origins import Origins
+from ...broker.delivery.delivery_scheduler import DeliveryScheduler
 from ...common.ids import RaftGroup
 
 ReplicaT_contra = TypeVar("ReplicaT_contra", contravariant=True)
@@ -26,6 +27,10 @@ class ReplicaHost(Protocol[ReplicaT_contra]):
     awaits_claims: bool
     """Whether other processes may hold what the last leader of a group has handed out, and claim
     it from the next one."""
+
+    @property
+    def scheduler(self) -> DeliveryScheduler:
+        """How much may be handed out at once."""
 
     def entry(self, group: RaftGroup, index: int) -> bytes | None:
         """A log entry, if it is in memory."""

@@ -13,7 +13,8 @@ from ...api.client import Settlement
 from ...api.model import Reason, Route, TopicInfo
 from ...api.origins import Origins
 from ...broker.delivery.claims import await_claims, claims_over
-from ...broker.delivery.dispatcher import NO_LEASE, Dispatcher
+from ...broker.delivery.delivery_scheduler import DeliveryScheduler
+from ...broker.delivery.dispatcher import NO_LEASE, PUT_OFF, Dispatcher
 from ...broker.delivery.group_counts import CountsOfGroups, GroupCounts
 from ...broker.group_state.length_limits import Limits
 from ...broker.group_state.resized import RETIRED
@@ -402,6 +403,22 @@ class Replica(Observer):
     def origins(self) -> Origins:
         """Readers of native blocks."""
         return self._host.origins
+
+    @property
+    def scheduler(self) -> DeliveryScheduler:
+        """How much may be handed out at once."""
+        return self._host.scheduler
+
+    def put_off(self, dispatcher: Dispatcher) -> None:
+        """Have it go on when it is its turn among all that wait for one."""
+        key = dispatcher.queue.id, dispatcher.group
+
+        def turn() -> None:
+            if self._dispatchers.get(key) is dispatcher:
+                dispatcher.resume(PUT_OFF)
+                self._moved()
+
+        self.scheduler.put_off(dispatcher.queue.topic.tenant, turn)
 
     def counts_of(self, queue: QueueId, group: str) -> GroupCounts:
         """Where it is counted what a group is handed."""

@@ -34,7 +34,7 @@ WANTED = (
     *("transaction in steps during a spread", "lease kept over a resize that spreads"),
     *("all keys told", "free keys told", "ADD_WINDOW applied by the leader"),
     *("entry held was taken over", "entry kept was taken over"),
-    "groups with little written before others",
+    *("groups with little written before others", "delivery put off"),
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 

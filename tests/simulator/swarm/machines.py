@@ -182,6 +182,8 @@ class Machine(Computer):
         self._reach_others(opened)
         self._diagnose(opened)
         opened.store.awaits_claims = True
+        if self.number % 2:
+            opened.store.scheduler.part, opened.store.scheduler.few = 3, 1
         births = run.newborn.started(self)
         opened.store.consensus.leaders_changed = lambda: self._await_claims(opened)
         self.workers.delay_s[WRITER] = run.levels.write_s

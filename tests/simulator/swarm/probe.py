@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernel.broker.applying import resizes
 from kernel.broker.applying.lost_entries import LostEntries
 from kernel.broker.delivery import fairness
+from kernel.broker.delivery.delivery_scheduler import DeliveryScheduler
 from kernel.broker.log_commands.give_up import GiveUp
 from kernel.common import ring
 from kernel.common.ids import RaftGroup
@@ -73,6 +74,7 @@ def observed(run: Run) -> Iterator[None]:
     wrap(Consensus, "leave", lambda inner: _leave(run, inner))
     wrap(Consensus, "healed", lambda inner: _healed(run, inner))
     wrap(RewriteJob, "close", lambda inner: _close(run, inner))
+    wrap(DeliveryScheduler, "put_off", lambda inner: _put_off(run, inner))
     wrap(LostEntries, "give_up", lambda inner: _give_up(run, inner))
     for reads in (reader, unreadable):
         wrap(reads, "PAUSES_SECONDS", lambda _: (0.1, 0.2))
@@ -137,6 +139,14 @@ def _begin(run: Run, inner: Any) -> Any:
         return batch
 
     return begin
+
+
+def _put_off(run: Run, inner: Any) -> Any:
+    def put_off(scheduler: DeliveryScheduler, tenant: str, action: Callable[[], None]) -> None:
+        run.count("delivery put off")
+        inner(scheduler, tenant, action)
+
+    return put_off
 
 
 def _run(run: Run, inner: Any) -> Any:
