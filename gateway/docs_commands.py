@@ -37,6 +37,17 @@ COMPLETIONS: Final[Mapping[str, str]] = {
 }
 """Where each shell looks, below PREFIX/share."""
 
+_ZSH_END: Final = "compdef _weir_completion weir"
+
+_ZSH_FIRST_TAB: Final = f"""\
+# zsh reads this as the function _weir when TAB is first pressed behind weir, and that TAB counts.
+if [[ $funcstack[1] == _weir ]]; then
+  _weir_completion
+else
+  {_ZSH_END}
+fi"""
+"""In place of `_ZSH_END`, which only does for who sources the file."""
+
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "WEIR_SECTION__KEY": "A setting: the path, with __ for each dot (weir config show).",
     "WEIR_URL": "Admin address, instead of --url.",
@@ -65,6 +76,9 @@ def render() -> dict[str, str]:
         + "\n"
         for shell, place in COMPLETIONS.items()
     }
+    zsh = COMPLETIONS["zsh"]
+    assert _ZSH_END in scripts[zsh]
+    scripts[zsh] = scripts[zsh].replace(_ZSH_END, _ZSH_FIRST_TAB)
     return {PAGE: _page(), **scripts}
 
 
