@@ -57,6 +57,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "WEIR_LOGIN, WEIR_PASSWORD": "Whom to sign in as at the admin API; without a password it is "
     "asked for.",
     "WEIR_TOKEN": "The admin token of another machine, without a login.",
+    "WEIR_NODE__INSECURE__PLAIN_TEXT": "true: sign in at another machine's address without TLS.",
     "WEIR_ADMIN_PASSWORD": "Makes the user admin at the first start of a server without users.",
     "WEIR_CLUSTER_SECRET": "What the processes of a cluster share (node.cluster.secret_file).",
     "SSL_CERT_FILE": "Authorities to be trusted when the admin address begins with https.",
