@@ -207,6 +207,8 @@ def test_all_units_are_closed_in_alike_and_have_time_to_stop() -> None:
     shared = next(iter(common.values()))
     assert shared["CapabilityBoundingSet"] == ""
     assert shared["ProtectSystem"] == "strict"
+    assert shared["Type"] == "notify", "tests/gateway/test_service_manager.py"
+    assert shared["TimeoutStartSec"] == "infinity", "a long journal takes long to read"
     assert int(shared["TimeoutStopSec"]) > 20, "clients hear goodbye for so long"
 
 
