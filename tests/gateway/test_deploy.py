@@ -121,17 +121,34 @@ def test_containers_name_only_volumes_services_and_files_that_there_are() -> Non
             assert is_there, f"{name}: {volume}"
 
 
-def test_every_process_of_weir_is_scraped_with_its_own_token() -> None:
-    settings = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
+@pytest.mark.parametrize(
+    ("profile", "service"), [("single", "prometheus"), ("cluster", "prometheus-cluster")]
+)
+def test_what_a_profile_runs_is_scraped_by_its_own_token_and_nothing_else(
+    profile: str, service: str
+) -> None:
+    # A target that is not there is an alarm (WeirDown), so it must not stand there.
+    settings = yaml.safe_load((DEPLOY / f"prometheus/{profile}.yml").read_text())
     jobs = {job["job_name"]: job for job in settings["scrape_configs"]}
-    assert jobs.keys() == set(OURS)
-    mounted = {volume.rsplit(":", 1)[0] for volume in SERVICES["prometheus"]["volumes"]}
+    assert jobs.keys() == {name for name in OURS if profile in SERVICES[name]["profiles"]}
+    prometheus = SERVICES[service]
+    assert prometheus["profiles"] == [profile]
+    assert f"--config.file=/etc/prometheus/{profile}.yml" in prometheus["command"]
+    mounted = {volume.rsplit(":", 1)[0] for volume in prometheus["volumes"]}
+    assert len(mounted) == 1 + len(jobs)
     for name, job in jobs.items():
         assert job["static_configs"] == [{"targets": [f"{name}:15673"]}]
         assert job["authorization"]["credentials_file"] == f"/tokens/{name}/admin.token"
         assert f"{name}:/tokens/{name}" in mounted
-    user = SERVICES["prometheus"]["user"]
+    user = prometheus["user"]
     assert user == containerfile()["USER"], "the tokens are readable by their owner only"
+
+
+def test_grafana_finds_the_prometheus_of_either_profile() -> None:
+    sources = DEPLOY / "grafana/provisioning/datasources/prometheus.yaml"
+    (source,) = yaml.safe_load(sources.read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert SERVICES["prometheus-cluster"]["networks"]["default"]["aliases"] == ["prometheus"]
 
 
 def test_the_image_serves_by_settings_of_its_own_as_a_user_without_rights() -> None:
