@@ -5,6 +5,7 @@ nobody sent to anybody whom it is not for.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -318,3 +319,16 @@ def test_a_token_that_others_can_read_is_not_used(
         ran = weir("topic", "ls", "--url", node.admin_url, "--data", str(tmp_path))
         assert ran.code != 0
         said(ran)
+
+
+def test_who_may_not_read_the_token_hears_who_may(
+    weir: Callable[..., Ran], node: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_directory: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "admin.token")
+
+    monkeypatch.delenv("WEIR_TOKEN")
+    monkeypatch.setattr(api, "read_admin_token", refused)
+    ran = weir("topic", "ls", "--url", node.admin_url, "--data", str(node.data))
+    assert ran.code == ExitCode.FAILED
+    assert "run this as the user" in said(ran)

@@ -246,6 +246,10 @@ def _token(directory: Path, host: str) -> str:
             "name the server's data directory with --data, its token in WEIR_TOKEN, or a login in"
             " WEIR_LOGIN",
         ) from None
+    except PermissionError as error:
+        message = f"the admin token in {directory} cannot be read: {error.strerror}"
+        hint = "run this as the user that the server runs as, or as root"
+        raise CommandError(message, ExitCode.FAILED, hint) from error
     except (AuthError, OSError) as error:
         raise CommandError(f"the admin token cannot be read: {error}") from error
 
