@@ -200,6 +200,21 @@ def test_a_unit_is_one_that_systemd_takes(unit: Path, tmp_path: Path) -> None:
     assert (ran.returncode, about) == (0, [])
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_is_closed_in_as_far_as_systemd_calls_well(unit: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze here")
+    # From 0 (nothing is left) to 100; what is left is the network and @system-service.
+    ran = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def section(unit: Path) -> dict[str, str]:
     parser = RawConfigParser(strict=False)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
