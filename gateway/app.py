@@ -6,6 +6,7 @@ import asyncio
 import errno
 import importlib
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -74,13 +75,15 @@ DAMAGED: Final = {
 
 def words_for(failure: BaseException, data: str) -> str:
     """What is said of a start that has failed: of the system's errors without their numbers, with
-    the file, and what to do about a disk without room.
+    the file, and what to do about a disk without room or a directory of another user.
     """
     if not isinstance(failure, OSError) or failure.strerror is None:
         return str(failure)
     about = f": {failure.filename}" if failure.filename else ""
     if failure.errno == errno.ENOSPC:
         about += f". Make room on the disk of {data}, or name a directory on another: --data DIR"
+    if failure.errno == errno.EACCES and str(failure.filename).startswith(data):
+        about += f". Weir runs as user {os.geteuid()} here, to whom {data} has to belong"
     return f"{failure.strerror}{about}"
 
 

@@ -7,6 +7,7 @@ line of help alone, so that no command waits for what it does not use.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, NoReturn
@@ -163,8 +164,17 @@ def weir(
     """Hold the options that stand before any command; `--version` answers by itself."""
 
 
+def _end(number: int, _frame: object) -> NoReturn:
+    """Leave as shells say of a process that a signal has ended."""
+    sys.exit(128 + number)
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code; `arguments` stand in for sys.argv[1:]."""
+    if os.getpid() == 1:
+        # Of a container. The system drops what its first process has no handler for: until `serve`
+        # has its own, and in every other command, nobody could stop it but by force.
+        signal.signal(signal.SIGTERM, _end)
     given = sys.argv[1:] if arguments is None else list(arguments)
     # A shell that completes names the words in a variable of its own, and may ask for any.
     asked = COMMANDS if "_WEIR_COMPLETE" in os.environ else given

@@ -37,6 +37,17 @@ COMPLETIONS: Final[Mapping[str, str]] = {
 }
 """Where each shell looks, below PREFIX/share."""
 
+_ZSH_END: Final = "compdef _weir_completion weir"
+
+_ZSH_FIRST_TAB: Final = f"""\
+# zsh reads this as the function _weir when TAB is first pressed behind weir, and that TAB counts.
+if [[ $funcstack[1] == _weir ]]; then
+  _weir_completion
+else
+  {_ZSH_END}
+fi"""
+"""In place of `_ZSH_END`, which only does for who sources the file."""
+
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "WEIR_SECTION__KEY": "A setting: the path, with __ for each dot (weir config show).",
     "WEIR_URL": "Admin address, instead of --url.",
@@ -46,6 +57,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "WEIR_LOGIN, WEIR_PASSWORD": "Whom to sign in as at the admin API; without a password it is "
     "asked for.",
     "WEIR_TOKEN": "The admin token of another machine, without a login.",
+    "WEIR_NODE__INSECURE__PLAIN_TEXT": "true: sign in at another machine's address without TLS.",
     "WEIR_ADMIN_PASSWORD": "Makes the user admin at the first start of a server without users.",
     "WEIR_CLUSTER_SECRET": "What the processes of a cluster share (node.cluster.secret_file).",
     "SSL_CERT_FILE": "Authorities to be trusted when the admin address begins with https.",
@@ -65,6 +77,9 @@ def render() -> dict[str, str]:
         + "\n"
         for shell, place in COMPLETIONS.items()
     }
+    zsh = COMPLETIONS["zsh"]
+    assert _ZSH_END in scripts[zsh]
+    scripts[zsh] = scripts[zsh].replace(_ZSH_END, _ZSH_FIRST_TAB)
     return {PAGE: _page(), **scripts}
 
 

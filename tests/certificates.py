@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOPBACK = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+HOUR = timedelta(hours=1)
 
 
 class Authority:
@@ -30,7 +31,13 @@ class Authority:
         self.file.write_bytes(own.public_bytes(serialization.Encoding.PEM))
 
     def _sign(
-        self, name: x509.Name, key: ec.EllipticCurvePublicKey, *, is_authority: bool
+        self,
+        name: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        is_authority: bool,
+        alternative: x509.GeneralName = LOOPBACK,
+        ends_in: timedelta = HOUR,
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         constraints = x509.BasicConstraints(ca=is_authority, path_length=None)
@@ -38,20 +45,33 @@ class Authority:
             x509.CertificateBuilder(self._name, name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(hours=1))
+            .not_valid_before(now - HOUR)
+            .not_valid_after(now + ends_in)
             .add_extension(constraints, critical=True)
-            .add_extension(x509.SubjectAlternativeName([LOOPBACK]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
 
-    def issue(self, common_name: str = "process", file: str = "") -> tuple[Path, Path]:
+    def issue(
+        self,
+        common_name: str = "process",
+        file: str = "",
+        *,
+        alternative: x509.GeneralName = LOOPBACK,
+        ends_in: timedelta = HOUR,
+    ) -> tuple[Path, Path]:
         """A new certificate of a process on this machine, and its key; the last ones of the same
-        `file` are gone.
+        `file` are gone. One that `ends_in` a negative time has expired.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-        signed = self._sign(name, key.public_key(), is_authority=False)
+        signed = self._sign(
+            name,
+            key.public_key(),
+            is_authority=False,
+            alternative=alternative,
+            ends_in=ends_in,
+        )
         chain, private = self._folder / f"{file}chain.pem", self._folder / f"{file}key.pem"
         chain.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         private.write_bytes(

@@ -45,8 +45,9 @@ def replace_private(path: Path, data: bytes) -> None:
     _sync_directory(path.parent)
 
 
-def read_private(path: Path) -> bytes:
-    """The content of a file that only its owner (this user, or root) may read.
+def read_private(path: Path, *, by_root: bool = False) -> bytes:
+    """The content of a file that only its owner (this user, or root) may read. `by_root`: if this
+    user is root, it may also belong to whom its directory does.
 
     Raises FileNotFoundError, or AuthError UNSAFE_FILE with the command that mends it, or DAMAGED
     if it is no file or larger than FILE_BYTES_MAX.
@@ -59,8 +60,15 @@ def read_private(path: Path) -> bytes:
         if mode & 0o077:
             message = f"{path} has mode {mode:04o}: others may use it. Run: chmod 600 {path}"
             raise AuthError(AuthCode.UNSAFE_FILE, message)
-        if status.st_uid not in (os.geteuid(), 0):
-            message = f"{path} belongs to another user. Run: sudo chown {os.geteuid()} {path}"
+        user = os.geteuid()
+        owners = {user, 0}
+        if by_root and user == 0:
+            owners.add(path.parent.stat().st_uid)
+        if status.st_uid not in owners:
+            message = (
+                f"{path} belongs to another user ({status.st_uid}). Run this as that user, or: "
+                f"sudo chown {user} {path}"
+            )
             raise AuthError(AuthCode.UNSAFE_FILE, message)
         data = file.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:

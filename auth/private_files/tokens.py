@@ -61,12 +61,13 @@ def open_admin_token(
 
 
 def read_admin_token(data_directory: Path) -> AdminToken:
-    """The command line's side: reads the token of a running server.
+    """The command line's side: reads the token of a running server. Root reads that of a server
+    which another user runs: to make the file root's would keep it from the server.
 
     Raises FileNotFoundError, or AuthError UNSAFE_FILE or DAMAGED.
     """
     path = data_directory / TOKEN_FILE
-    return _parse(path, read_private(path))
+    return _parse(path, read_private(path, by_root=True))
 
 
 def _parse(path: Path, data: bytes) -> AdminToken:

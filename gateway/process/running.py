@@ -13,6 +13,7 @@ import structlog
 
 import gateway
 from gateway.process.data_lock import DataLock, lock_data_directory
+from gateway.process.service_manager import STOPPING, tell_manager
 from kernel.common.feature_levels import LATEST
 from kernel.definitions.automatic_size import CALM_MS
 from kernel.log.errors import FormatError
@@ -107,6 +108,7 @@ async def run_until_told(
             await start(tasks)
             await stopping.wait()
             _log.info("draining", within_seconds=drain_seconds)
+            tell_manager(STOPPING)
         finally:
             await stop()
 

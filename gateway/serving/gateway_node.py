@@ -36,6 +36,7 @@ from gateway.config.cluster_settings import gateway_address, peers_of
 from gateway.config.declared import declared_in
 from gateway.config.exposure import warn_of_exposures
 from gateway.process.running import GATEWAY_FILE, StartRefused, command_typed, understands
+from gateway.process.service_manager import SERVING, tell_manager
 from gateway.reporting.heartbeat_reports import HeartbeatReporter
 from gateway.reporting.limit_reports import LimitReports
 from gateway.reporting.node_metering import NodeMetering
@@ -290,6 +291,7 @@ class GatewayNode(ServingNode):
         _log.info(
             "serving", name=self._name, stores=client.leaders.connected, listeners=front.addresses
         )
+        tell_manager(SERVING)
 
     # --- Stop -------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from gateway.process.running import (
     fatal,
     understands,
 )
+from gateway.process.service_manager import SERVING, tell_manager
 from gateway.process.slices import give_way_to
 from gateway.reporting.node_metering import NodeMetering, node_of
 from gateway.reporting.resize_log import ResizeLog
@@ -127,6 +128,7 @@ class Node(ServingNode):
         sys.stderr.write(greeting(self._settings, front.adapters, notes, address, code=code))
         sys.stderr.flush()
         _log.info("serving", replayed=local.replayed, clean=local.clean, listeners=front.addresses)
+        tell_manager(SERVING)
 
     async def _meter(self, local: LocalStore) -> NodeMetering | None:
         settings = self._settings.node.metering

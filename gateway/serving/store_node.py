@@ -53,6 +53,7 @@ from gateway.process.running import (
     make_data_directory,
     understands,
 )
+from gateway.process.service_manager import SERVING, tell_manager
 from gateway.process.slices import give_way_to
 from gateway.reporting.leader_log import LeaderLog
 from gateway.reporting.node_metering import NodeMetering, node_of
@@ -341,6 +342,7 @@ class StoreNode(ServingNode):
             clean=local.clean,
             listeners={"store": address},
         )
+        tell_manager(SERVING)
 
     # --- Stop -------------------------------------------------------------------------------
 

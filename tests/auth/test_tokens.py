@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,25 @@ def test_the_command_line_makes_no_token(tmp_path: Path) -> None:
 def test_a_token_is_not_shown(tmp_path: Path) -> None:
     token = open_admin_token(tmp_path)
     assert token.text not in repr(token)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_root_reads_the_token_of_a_server_that_another_user_runs(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    token = open_admin_token(data)
+    path = data / TOKEN_FILE
+    os.chown(path, 10_001, 10_001)
+    for read in (open_admin_token, read_admin_token):
+        with pytest.raises(AuthError, match="belongs to another user") as caught:
+            read(data)
+        assert caught.value.code is AuthCode.UNSAFE_FILE
+    os.chown(data, 10_001, 10_001)
+    assert read_admin_token(data).text == token.text
+    with pytest.raises(AuthError):
+        open_admin_token(data)
+    # A link in somebody's directory to a file of somebody else.
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / TOKEN_FILE).symlink_to(path)
+    with pytest.raises(AuthError):
+        read_admin_token(tmp_path / "other")

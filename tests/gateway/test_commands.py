@@ -391,8 +391,8 @@ def test_what_is_wrong_is_said_with_the_next_step(
     ran = weir("topic", "ls", "--url", "ftp://x")
     assert ran.code == ExitCode.USAGE
     with monkeypatch.context() as patched:
-        patched.setattr(api, "_reach", lambda _url, _tls: None)
-        ran = weir("topic", "ls", "--url", "http://weir.example:15673")
+        patched.setattr(api, "reach", lambda _url, _tls: None)
+        ran = weir("topic", "ls", "--url", "https://weir.example:15673")
     assert ran.code == ExitCode.FAILED
     assert "WEIR_TOKEN" in ran.err
     monkeypatch.setenv("WEIR_TOKEN", "wrong")

@@ -121,17 +121,34 @@ def test_containers_name_only_volumes_services_and_files_that_there_are() -> Non
             assert is_there, f"{name}: {volume}"
 
 
-def test_every_process_of_weir_is_scraped_with_its_own_token() -> None:
-    settings = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
+@pytest.mark.parametrize(
+    ("profile", "service"), [("single", "prometheus"), ("cluster", "prometheus-cluster")]
+)
+def test_what_a_profile_runs_is_scraped_by_its_own_token_and_nothing_else(
+    profile: str, service: str
+) -> None:
+    # A target that is not there is an alarm (WeirDown), so it must not stand there.
+    settings = yaml.safe_load((DEPLOY / f"prometheus/{profile}.yml").read_text())
     jobs = {job["job_name"]: job for job in settings["scrape_configs"]}
-    assert jobs.keys() == set(OURS)
-    mounted = {volume.rsplit(":", 1)[0] for volume in SERVICES["prometheus"]["volumes"]}
+    assert jobs.keys() == {name for name in OURS if profile in SERVICES[name]["profiles"]}
+    prometheus = SERVICES[service]
+    assert prometheus["profiles"] == [profile]
+    assert f"--config.file=/etc/prometheus/{profile}.yml" in prometheus["command"]
+    mounted = {volume.rsplit(":", 1)[0] for volume in prometheus["volumes"]}
+    assert len(mounted) == 1 + len(jobs)
     for name, job in jobs.items():
         assert job["static_configs"] == [{"targets": [f"{name}:15673"]}]
         assert job["authorization"]["credentials_file"] == f"/tokens/{name}/admin.token"
         assert f"{name}:/tokens/{name}" in mounted
-    user = SERVICES["prometheus"]["user"]
+    user = prometheus["user"]
     assert user == containerfile()["USER"], "the tokens are readable by their owner only"
+
+
+def test_grafana_finds_the_prometheus_of_either_profile() -> None:
+    sources = DEPLOY / "grafana/provisioning/datasources/prometheus.yaml"
+    (source,) = yaml.safe_load(sources.read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert SERVICES["prometheus-cluster"]["networks"]["default"]["aliases"] == ["prometheus"]
 
 
 def test_the_image_serves_by_settings_of_its_own_as_a_user_without_rights() -> None:
@@ -183,6 +200,21 @@ def test_a_unit_is_one_that_systemd_takes(unit: Path, tmp_path: Path) -> None:
     assert (ran.returncode, about) == (0, [])
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_is_closed_in_as_far_as_systemd_calls_well(unit: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze here")
+    # From 0 (nothing is left) to 100; what is left is the network and @system-service.
+    ran = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def section(unit: Path) -> dict[str, str]:
     parser = RawConfigParser(strict=False)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
@@ -207,6 +239,8 @@ def test_all_units_are_closed_in_alike_and_have_time_to_stop() -> None:
     shared = next(iter(common.values()))
     assert shared["CapabilityBoundingSet"] == ""
     assert shared["ProtectSystem"] == "strict"
+    assert shared["Type"] == "notify", "tests/gateway/test_service_manager.py"
+    assert shared["TimeoutStartSec"] == "infinity", "a long journal takes long to read"
     assert int(shared["TimeoutStopSec"]) > 20, "clients hear goodbye for so long"
 
 

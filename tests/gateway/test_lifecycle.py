@@ -220,6 +220,10 @@ def test_errors_of_the_system_are_told_in_words() -> None:
         "another: --data DIR"
     )
     assert words_for(OSError("as it was said"), "d") == "as it was said"
+    foreign = PermissionError(errno.EACCES, "Permission denied", "d/lock")
+    assert words_for(foreign, "d") == (
+        f"Permission denied: d/lock. Weir runs as user {os.geteuid()} here, to whom d has to belong"
+    )
 
 
 def test_a_second_process_on_one_data_directory_is_refused(tmp_path: Path) -> None:

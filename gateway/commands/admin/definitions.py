@@ -183,8 +183,10 @@ def _spelled(document: Facts, *, is_json: bool) -> str:
         import json
 
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    import msgspec
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True)
+    plain = msgspec.to_builtins(document)
+    text: str = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True)
     return text

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from gateway.commands.common.api import NoAnswer
 from gateway.commands.common.options import FormatOption, ServerOptions, with_groups
 from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put
+from gateway.commands.common.reaching import NoAnswer
 from gateway.commands.common.values import text
 
 
@@ -15,9 +15,10 @@ def health(*, server: ServerOptions, output: FormatOption = Format.TABLE) -> Non
     """Say how a node is: exit code 0 if every check is well, 3 if one is not or none answers."""
     try:
         found = server.connect().call("GET", "/health", good=(200, 503))
+        checks, status = found["checks"], found["status"]
     except NoAnswer as error:
         raise CommandError(error.message, ExitCode.UNHEALTHY, error.hint) from error
-    rows = [(check["name"], text(check["ok"]), text(check["reason"])) for check in found["checks"]]
+    rows = [(check["name"], text(check["ok"]), text(check["reason"])) for check in checks]
     put(found, Table(("check", "ok", "reason"), rows), output)
-    if found["status"] != "ok":
+    if status != "ok":
         raise typer.Exit(ExitCode.UNHEALTHY)

@@ -9,37 +9,46 @@
     context    where neither address nor DATA is named (`contexts`)
 
 The token of a data directory is sent to this machine alone: another one is told WEIR_LOGIN or
-WEIR_TOKEN.
+WEIR_TOKEN. Neither is sent to one that does not show who it is (`reaching`).
 """
 
 from __future__ import annotations
 
 import base64
 import getpass
-import http.client
 import json
 import os
-import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from auth.errors import AuthError
 from auth.loopback import is_loopback
 from auth.principal import split_login
 from auth.private_files.tokens import read_admin_token
-from gateway.admin.address import ADMIN_CERTIFICATE, read_address
+from gateway.admin.address import read_address
 from gateway.commands.common.contexts import chosen
 from gateway.commands.common.output import CommandError, ExitCode
+from gateway.commands.common.reaching import (
+    DEFAULT_URL,
+    FAILURES,
+    NoAnswer,
+    checked_url,
+    connection_to,
+    failure,
+    host_of,
+    reach,
+    trust,
+)
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
     from gateway.commands.common.contexts import Context
 
-DEFAULT_URL = "http://127.0.0.1:15673"
 DEFAULT_DATA = "weir-data"
 API_PATH = "/api/v1"
 
@@ -48,9 +57,6 @@ PAGE_ROWS = 1_000
 
 TIMEOUT_S = 60
 """Longer than the server takes for anything: a publish fails after 30 s."""
-
-REACH_TIMEOUT_S = 10
-"""To be taken up by a server that is there, however busy."""
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """A page of messages has at most 8 MiB and one message, in JSON at most a few times as much."""
@@ -62,8 +68,15 @@ Facts = dict[str, Any]
 """An answer: a JSON object, read by the names that gateway/admin gives."""
 
 
-class NoAnswer(CommandError):
-    """No server answered."""
+class _Answer(Facts):
+    """An object of an answer, whose reader may ask for what a Weir would have said. What YAML takes
+    is `msgspec.to_builtins` of it.
+    """
+
+    def __missing__(self, name: str) -> object:
+        raise NoAnswer(
+            f"the answer does not say {name!r}: the server is no Weir, or one of another version"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +143,17 @@ class Api:
         asked = {"tenant": self.tenant, **(query or {})}
         status, data = self._exchange(method, _with_query(API_PATH + path, asked), body)
         try:
-            answer = json.loads(data or b"{}")
-        except ValueError:
+            answer = json.loads(data or b"{}", object_hook=_Answer)
+        except (ValueError, RecursionError):
             answer = None
         if status in good and isinstance(answer, dict):
             return answer
         if status in good:
-            raise CommandError(f"{self.url} is not a Weir admin API")
+            raise NoAnswer(f"{self.url} is not a Weir admin API")
         raise _error(status, answer, self.url)
 
     def _exchange(self, method: str, path: str, body: object) -> tuple[int, bytes]:
-        connection = _connection(self.url, TIMEOUT_S, self.tls)
+        connection = connection_to(self.url, TIMEOUT_S, self.tls)
         headers = {"Authorization": self.authorization}
         sent = None
         if body is not None:
@@ -150,8 +163,8 @@ class Api:
             connection.request(method, path, sent, headers)
             response = connection.getresponse()
             data = response.read(ANSWER_BYTES_MAX + 1)
-        except (OSError, http.client.HTTPException) as error:
-            raise _no_answer(self.url, error) from error
+        except FAILURES as error:
+            raise failure(self.url, error) from error
         finally:
             connection.close()
         if len(data) > ANSWER_BYTES_MAX:
@@ -168,26 +181,11 @@ def connect(url: str | None, data: Path | None, tenant: str | None = None) -> Ap
     directory = data or Path(DEFAULT_DATA)
     kept = context.url if context is not None else None
     found = checked_url(url or kept or read_address(directory) or DEFAULT_URL)
-    host = urlsplit(found).hostname or ""
-    tls = _trusted(directory, host) if found.startswith("https:") else None
-    _reach(found, tls)
+    tls = trust(found, directory)
+    reach(found, tls)
     if tenant is None and context is not None:
         tenant = context.tenant
-    return Api(found, _authorization(context, directory, host), tenant, tls)
-
-
-def checked_url(text: str) -> str:
-    """The address of an admin API. Raises CommandError (usage)."""
-    found = text.rstrip("/")
-    parts = urlsplit(found)
-    try:
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url:
-        message = f"{found} is not an address such as {DEFAULT_URL}"
-        raise CommandError(message, ExitCode.USAGE)
-    return found
+    return Api(found, _authorization(context, directory, host_of(found)), tenant, tls)
 
 
 def _authorization(context: Context | None, directory: Path, host: str) -> str:
@@ -199,62 +197,17 @@ def _authorization(context: Context | None, directory: Path, host: str) -> str:
         if context.login is not None:
             return _basic(context.login, context.secret)
         if context.secret is not None:
-            return f"Bearer {context.secret}"
-    return f"Bearer {_token(directory, host)}"
+            return _bearer(context.secret)
+    return _bearer(_token(directory, host))
 
 
-def _trusted(directory: Path, host: str) -> ssl.SSLContext:
-    """Whom to believe that they are the server: on this machine exactly the certificate that its
-    data directory names; elsewhere what this machine trusts (SSL_CERT_FILE adds an authority).
-    """
-    own = directory / ADMIN_CERTIFICATE
-    if not is_loopback(host) or not own.exists():
-        return ssl.create_default_context()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Its names are those by which clients elsewhere reach it.
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    try:
-        context.load_verify_locations(own)
-    except OSError as error:
-        raise CommandError(f"{own} cannot be read: {error}") from error
-    return context
-
-
-def _reach(url: str, tls: ssl.SSLContext | None) -> None:
-    """Raise NoAnswer if nobody listens there."""
-    connection = _connection(url, REACH_TIMEOUT_S, tls)
-    try:
-        connection.connect()
-    except ssl.SSLCertVerificationError as error:
-        raise CommandError(
-            f"{url} shows a certificate that is not trusted here: {error.verify_message}",
-            ExitCode.FAILED,
-            "name its authority in SSL_CERT_FILE, or on its own machine its directory with --data",
-        ) from error
-    except OSError as error:
-        raise _no_answer(url, error) from error
-    finally:
-        connection.close()
-
-
-def _connection(
-    url: str, timeout_s: float, tls: ssl.SSLContext | None
-) -> http.client.HTTPConnection:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if tls is not None:
-        return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=tls)
-    return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
-
-
-def _no_answer(url: str, error: Exception) -> NoAnswer:
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return NoAnswer(
-        f"no server answers at {url}: {reason}",
-        ExitCode.FAILED,
-        "start one with `weir serve`, or say where it is with --url or --data",
-    )
+def _bearer(token: str) -> str:
+    if not token.isascii() or not token.isprintable():
+        message = (
+            "the token has characters that no admin.token has: is all of it that file's content?"
+        )
+        raise CommandError(message, ExitCode.USAGE)
+    return f"Bearer {token}"
 
 
 def _basic(login: str, kept: str | None = None) -> str:
@@ -268,11 +221,13 @@ def _basic(login: str, kept: str | None = None) -> str:
             raise CommandError(message, ExitCode.USAGE)
         password = getpass.getpass(f"Password for {login}: ", stream=sys.stderr)
     tenant, user = split_login(login)
-    return "Basic " + base64.b64encode(f"{tenant}:{user}:{password}".encode()).decode()
+    # What the environment holds need not be UTF-8; the server says that it is nobody's.
+    login_bytes = f"{tenant}:{user}:{password}".encode(errors="surrogateescape")
+    return "Basic " + base64.b64encode(login_bytes).decode()
 
 
 def _token(directory: Path, host: str) -> str:
-    given = os.environ.get("WEIR_TOKEN", "")
+    given = os.environ.get("WEIR_TOKEN", "").strip()
     if given:
         return given
     if not is_loopback(host):
@@ -291,6 +246,10 @@ def _token(directory: Path, host: str) -> str:
             "name the server's data directory with --data, its token in WEIR_TOKEN, or a login in"
             " WEIR_LOGIN",
         ) from None
+    except PermissionError as error:
+        message = f"the admin token in {directory} cannot be read: {error.strerror}"
+        hint = "run this as the user that the server runs as, or as root"
+        raise CommandError(message, ExitCode.FAILED, hint) from error
     except (AuthError, OSError) as error:
         raise CommandError(f"the admin token cannot be read: {error}") from error
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.admin.address import read_address
-from gateway.commands.common.api import DEFAULT_DATA, NoAnswer, connect
+from gateway.commands.common.api import DEFAULT_DATA, connect
 from gateway.commands.common.options import DataOption, FormatOption, ServersFile, load_adapters
 from gateway.commands.common.output import CommandError, ExitCode, Format, say
+from gateway.commands.common.reaching import NoAnswer
 from gateway.commands.common.values import put_one
 from gateway.process.data_lock import DataDirectoryInUse
 from kernel.common.errors import KernelError

@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from gateway.commands.common.api import checked_url
 from gateway.commands.common.contexts import (
     Context,
     Contexts,
@@ -20,6 +19,7 @@ from gateway.commands.common.contexts import (
 )
 from gateway.commands.common.options import FormatOption, YesOption
 from gateway.commands.common.output import CommandError, ExitCode, Format, Table, put
+from gateway.commands.common.reaching import checked_url
 from gateway.commands.common.values import CHANGED, CREATED, NONE, confirm, put_one, text
 
 app = typer.Typer(
