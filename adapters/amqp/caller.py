@@ -9,6 +9,7 @@ from adapters.amqp.errors import ACCESS_REFUSED, AmqpError
 from adapters.amqp.names import amqp_key, resource
 from adapters.tree_rights import ANY_TOPIC
 from auth.policies.policy_rules import ResourceKind, kind_of
+from auth.principal import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +32,16 @@ class Caller:
     session: Session
     account: Account
     """What it is limited by."""
+
+    @property
+    def user_ids(self) -> tuple[bytes, bytes]:
+        """What the client may call itself in the property user-id: first what it most likely does.
+
+        Some clients send what they have signed in with, `TENANT:USER`, without being told to.
+        """
+        who = self.rights.principal
+        name, login = who.name.encode(), f"{who.tenant}:{who.name}".encode()
+        return (name, login) if who.tenant == DEFAULT_TENANT else (login, name)
 
     def require(self, number: Permission, what: str, name: str, shown: str = "") -> None:
         """Raise AmqpError 403 unless the principal may use `name` (a `what`) so."""

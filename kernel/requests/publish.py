@@ -320,7 +320,8 @@ class ProducerBatch:
 
     def _is_too_large(self, to: Found, size: int, header: bytes, position: int) -> bool:
         """Whether nobody takes a message, which then has failed. A topic's own limit is for the
-        body; among several topics each has its say in `_add_many`.
+        body; among several topics each has its say in `_add_many`, and a subscriber's queue has
+        none.
         """
         if size <= to.safe_bytes:
             return False
@@ -329,7 +330,7 @@ class ProducerBatch:
             what = f"properties of {native + ext} bytes; at most {PROPERTIES_BYTES_MAX}"
         elif body > BODY_BYTES_MAX:
             what = f"a body of {body} bytes; at most {BODY_BYTES_MAX}"
-        elif to.single is not None and body > to.topics[0].options.message_bytes_max:
+        elif to.single is not None and to.topics and body > to.topics[0].options.message_bytes_max:
             what = too_large_for(to.topics[0], body)
         else:
             return False

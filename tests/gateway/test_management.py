@@ -158,6 +158,8 @@ def test_a_user_sees_and_does_what_it_may_through_amqp(node: Process) -> None:
         401,
         {"error": "not_authorized", "reason": "Login failed"},
     )
+    # The checks of Nagios sign in for this realm alone.
+    assert wrong.headers["www-authenticate"] == 'Basic realm="RabbitMQ Management"'
 
 
 def test_another_virtual_host_is_seen_by_its_users_and_by_administrators(node: Process) -> None:

@@ -89,6 +89,37 @@ def test_rabbitmqadmin_administers_users_permissions_and_definitions(
     assert "ada" not in admin("list", "users")
 
 
+@pytest.mark.skipif(
+    shutil.which("check_rabbitmq_overview") is None,
+    reason="Debian's nagios-plugins-rabbitmq is not installed",
+)
+def test_the_checks_of_nagios(node: Process) -> None:
+    """They sign in only for the realm that RabbitMQ names."""
+    queue = {"durable": True}
+    assert ask(node, "PUT", "/queues/%2F/checked", queue, f"root:{PASSWORD}").status == 201
+
+    def check(name: str, *arguments: str, password: str = PASSWORD) -> tuple[int, str]:
+        port = str(node.listeners["management"])
+        server = ("-H", "127.0.0.1", "--port", port, "-u", "root", "-p", password)
+        command = [f"check_rabbitmq_{name}", *server, *arguments]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        return ran.returncode, ran.stdout.partition(" - ")[0]
+
+    assert check("overview") == (0, "RABBITMQ_OVERVIEW OK")
+    assert check("aliveness") == (0, "RABBITMQ_ALIVENESS OK")
+    assert check("objects") == (0, "RABBITMQ_OBJECTS OK")
+    assert check("connections") == (0, "RABBITMQ_CONNECTIONS OK")
+    queued = ("--queue", "checked", "-w", "1,1,1,-1", "-c", "2,2,2,-1")
+    assert check("queue", *queued) == (0, "RABBITMQ_QUEUE OK")
+    for _ in range(3):
+        sent = {"routing_key": "checked", "payload": "x", "payload_encoding": "string"}
+        body = {"properties": {}, **sent}
+        path = "/exchanges/%2F/amq.default/publish"
+        assert ask(node, "POST", path, body, f"root:{PASSWORD}").json == {"routed": True}
+    assert check("queue", *queued) == (2, "RABBITMQ_QUEUE CRITICAL")
+    assert check("overview", password="not it") == (2, "RABBITMQ_OVERVIEW CRITICAL")
+
+
 def test_pyrabbit2_does_its_calls(node: Process) -> None:
     client = pyrabbit2.Client(f"127.0.0.1:{node.listeners['management']}", "root", PASSWORD)
     assert client.is_alive("%2F")

@@ -100,7 +100,7 @@ class ChannelPublisher:
         self._figures = host.figures
         self._session = caller.session
         self._sink = sink
-        self._login = caller.rights.principal.name.encode()
+        self._user_ids = caller.user_ids
         self._returns = Returns(environment, host, caller, frame_max)
         self._room = frame_max - ENVELOPE_BYTES
         self.targets = Targets(environment.client, caller)
@@ -257,7 +257,7 @@ class ChannelPublisher:
         """
         try:
             target = self.targets.find(arguments)
-            stamp = self._stamps.of(block, self._login)
+            stamp = self._stamps.of(block, self._user_ids)
             if stamp.of_sender is not None:
                 block = block_of(channel, stamp.of_sender, block)
             to = self._destinations(target, stamp, block)
@@ -385,7 +385,7 @@ class ChannelPublisher:
                 "too many large messages begun on other channels of the connection",
             )
         block = payload[CONTENT_HEAD_BYTES:]
-        stamp = self._stamps.of(block, self._login)
+        stamp = self._stamps.of(block, self._user_ids)
         if stamp.of_sender is not None:
             block = block_of(channel, stamp.of_sender, block)
         target = assembly.target

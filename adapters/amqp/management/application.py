@@ -71,7 +71,7 @@ SILENT_HEADER: Final = b"x-weir-silent"
 REASON_HEADER: Final = b"x-reason"
 """Why a connection is closed, which its client is told."""
 
-_REALM: Final = b'Basic realm="Weir Management"'
+_REALM: Final = b'Basic realm="RabbitMQ Management"'
 
 _CODES: Final = {
     Code.NOT_FOUND: 404,

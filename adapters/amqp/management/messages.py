@@ -72,7 +72,7 @@ async def publish(asked: Asked) -> Answer:
     most = asked.broker.settings.body_bytes_max
     if len(payload) > most:
         raise bad_request(f"the payload has {len(payload)} bytes, {most} are allowed")
-    stamp = asked.broker.stamps.of(block, caller.rights.principal.name.encode())
+    stamp = asked.broker.stamps.of(block, caller.user_ids)
     sender = stamp.of_sender
     if sender is not None and sender.wants_reply:
         raise bad_request("a direct reply comes to a connection: there is none")

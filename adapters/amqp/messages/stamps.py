@@ -66,19 +66,18 @@ class Stamps:
     def __init__(self) -> None:
         self.known: dict[bytes, Stamp] = {}
 
-    def of(self, block: bytes, login: bytes) -> Stamp:
-        """The meaning of a block sent by `login`.
+    def of(self, block: bytes, user_ids: tuple[bytes, ...]) -> Stamp:
+        """The meaning of a block from whoever may call itself one of `user_ids`.
 
-        Raises AmqpError 502 for a malformed block, 406 for a bad value or a user-id that is not the
-        login.
+        Raises AmqpError 502 for a malformed block, 406 for a bad value or another user-id.
         """
         stamp = self.known.get(block) or self._learn(block)
         user_id = None if stamp.of_sender is None else stamp.of_sender.user_id
-        if user_id is not None and user_id != login:
+        if user_id is not None and user_id not in user_ids:
             raise AmqpError(
                 PRECONDITION_FAILED,
                 f"user_id property set to '{user_id.decode('utf-8', 'replace')}' but "
-                f"authenticated user was '{login.decode()}'",
+                f"authenticated user was '{user_ids[0].decode()}'",
             )
         return stamp
 

@@ -35,6 +35,7 @@ DEPTH_MAX = 8
 """Levels of a dotted name; a list value of an attribute of a batch entry takes 7."""
 INDEX_DIGITS_MAX = 6
 
+FORM_CONTENT_TYPE = b"application/x-www-form-urlencoded"
 XML_CONTENT_TYPE = b"text/xml"
 JSON_CONTENT_TYPE = b"application/json"
 _JSON_ENCODER = msgspec.json.Encoder()

@@ -1,4 +1,4 @@
-"""The protocol that a request speaks: AWS JSON 1.0 if it has a target, else Query.
+"""The protocol that a request speaks: AWS JSON 1.0 if it has a target and is no form, else Query.
 
 A driver needs three steps, and the protocol also when the second fails:
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from .json_codec import JSON, TARGET_HEADER
-from .query_codec import JSON_CONTENT_TYPE, QUERY_JSON, QUERY_XML
+from .query_codec import FORM_CONTENT_TYPE, JSON_CONTENT_TYPE, QUERY_JSON, QUERY_XML
 
 if TYPE_CHECKING:
     from ..error_codes import SqsError
@@ -40,7 +40,9 @@ class WireProtocol(Protocol):
 def select(request: HttpRequest) -> WireProtocol:
     """The protocol of a request. Never fails: what is neither is answered as Query."""
     if request.header(TARGET_HEADER) is not None:
-        return JSON
+        content_type = request.header(b"content-type") or b""
+        if not content_type.startswith(FORM_CONTENT_TYPE):
+            return JSON
     if JSON_CONTENT_TYPE in (request.header(b"accept") or b""):
         return QUERY_JSON
     return QUERY_XML

@@ -1,5 +1,5 @@
 """Clients that Debian has, unmodified, against a whole broker: RabbitMQ's for Java, Bunny for Ruby,
-and the command-line tools of rabbitmq-c.
+AnyEvent::RabbitMQ for Perl, and the command-line tools of rabbitmq-c.
 """
 
 from __future__ import annotations
@@ -68,6 +68,28 @@ def test_bunny_of_ruby(tmp_path: Path) -> None:
         "refused",
         "left 0",
         "closed",
+    ]
+
+
+def _has_anyevent() -> bool:
+    if shutil.which("perl") is None:
+        return False
+    asked = subprocess.run(
+        ["perl", "-MAnyEvent::RabbitMQ", "-e1"], capture_output=True, check=False
+    )
+    return asked.returncode == 0
+
+
+@pytest.mark.skipif(
+    not _has_anyevent(), reason="Debian's libanyevent-rabbitmq-perl is not installed here"
+)
+def test_anyevent_rabbitmq_of_perl_names_its_login_with_each_message(tmp_path: Path) -> None:
+    with broker_in_thread(tmp_path / "data") as broker:
+        said = run("perl", "client.pl", str(broker.port), "acme:alice", "secret", "acme")
+    assert said == [
+        "confirmed 1001",
+        "taken 1001, the largest 10485760, by acme:alice",
+        "dead 100",
     ]
 
 

@@ -63,6 +63,12 @@ def test_a_frame_of_exactly_frame_max_is_taken() -> None:
     assert [frame.end - frame.start for frame in scan(data, 4096)] == [4088]
 
 
+def test_a_payload_of_frame_max_is_taken_from_clients_that_do_not_count_the_envelope() -> None:
+    """amqpstorm, aiorabbit and aioamqp cut bodies so."""
+    data = _frame(3, 1, bytes(4096))
+    assert [frame.end - frame.start for frame in scan(data, 4096)] == [4096]
+
+
 def test_a_heartbeat_is_eight_octets() -> None:
     assert HEARTBEAT == b"\x08\x00\x00\x00\x00\x00\x00\xce"
 

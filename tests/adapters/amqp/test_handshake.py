@@ -270,7 +270,7 @@ def test_a_start_ok_of_64_kib_is_taken_before_the_frame_size_is_agreed() -> None
 
 def test_a_frame_over_the_agreed_size_is_a_frame_error_and_the_rest_is_thrown_away() -> None:
     wire = Wire().open(frame_max=4096)
-    wire.feed(b"\x03\x00\x01\x00\x00\x10\x00" + bytes(50))
+    wire.feed(b"\x03\x00\x01\x00\x00\x10\x01" + bytes(50))
     assert close_of(wire.take_one())[0] == FRAME_ERROR
     wire.feed(encode_method(0, spec.ConnectionCloseOk()))
     assert wire.host.closed is None

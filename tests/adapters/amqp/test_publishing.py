@@ -6,6 +6,7 @@ import pytest
 
 from adapters.amqp.codec import spec
 from adapters.amqp.codec.fields import Table
+from adapters.amqp.codec.frames import ENVELOPE_BYTES
 from adapters.amqp.codec.methods import encode_method
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
@@ -79,7 +80,7 @@ def test_the_packed_header_is_the_kernels() -> None:
                 }
             ),
         ),
-        b"guest",
+        (b"guest",),
     )
     packed = HEADER.pack(stamp.start, 11, 12, len(stamp.ext), 1, 2, 3, stamp.end)
     slot = packed + stamp.ext + bytes(23)
@@ -176,7 +177,7 @@ def test_a_message_id_is_kept_for_readers_of_other_protocols() -> None:
 
 def test_a_long_block_is_not_remembered() -> None:
     stamps = Stamps()
-    stamps.of(block_of(app_id=b"x" * 255, message_id=b"y" * 255), b"guest")
+    stamps.of(block_of(app_id=b"x" * 255, message_id=b"y" * 255), (b"guest",))
     assert stamps.known == {}
 
 
@@ -286,6 +287,30 @@ def test_the_own_login_as_user_id_is_fine() -> None:
     for _ in range(2):
         wire.publish(1, "", "q", b"x", block=block_of(user_id=b"guest"))
     assert len(stored_in(wire)) == 2
+
+
+@pytest.mark.parametrize("user_id", [b"alice", b"acme:alice"])
+def test_a_user_of_a_tenant_is_called_as_it_signs_in_or_by_its_name(user_id: bytes) -> None:
+    """AnyEvent::RabbitMQ of Perl sends the login with each message."""
+    wire = Wire().open(login=b"\0acme:alice\0secret", virtual_host="acme")
+    wire.declare("q")
+    wire.publish(1, "", "q", b"x", block=block_of(user_id=user_id))
+    assert wire.take_methods() == []
+    wire.publish(1, "", "q", b"x", block=block_of(user_id=b"other:alice"))
+    close = wire.take_one()
+    assert isinstance(close, spec.ChannelClose)
+    assert close.reply_text.endswith(
+        "user_id property set to 'other:alice' but authenticated user was 'acme:alice'"
+    )
+
+
+@pytest.mark.parametrize("body_bytes", [4_096, 4_097, 10_000])
+def test_bodies_cut_at_frame_max_without_the_envelope_are_whole(body_bytes: int) -> None:
+    wire = Wire().open(frame_max=4_096)
+    wire.declare("q")
+    body = bytes(range(256)) * 40
+    wire.publish(1, "", "q", body[:body_bytes], frame_max=4_096 + ENVELOPE_BYTES)
+    assert [each.body for each in stored_in(wire)] == [body[:body_bytes]]
 
 
 @pytest.mark.parametrize(

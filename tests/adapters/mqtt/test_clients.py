@@ -167,6 +167,19 @@ def test_a_session_of_paho_outlives_a_restart_of_the_gateway(
 
 
 @pytest.mark.parametrize("level", LEVELS)
+def test_a_kept_session_alone_gets_a_large_message(tmp_path: Path, level: int) -> None:
+    large = bytes(10 * 2**20)
+    with broker_in_thread(tmp_path) as broker:
+        recorder, giver = Paho(broker.port, "taker", level), Paho(broker.port, "giver", level)
+        with clients(recorder, giver):
+            recorder.connect(kept=True)
+            recorder.subscribe("large", 1)
+            giver.connect()
+            giver.publish("large", large)
+            assert recorder.take().payload == large
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_the_will_of_a_paho_client_that_breaks_off(tmp_path: Path, level: int) -> None:
     with broker_in_thread(tmp_path) as broker:
         watch, client = Paho(broker.port, "watch", level), Paho(broker.port, "client", level)

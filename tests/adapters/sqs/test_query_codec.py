@@ -289,3 +289,12 @@ def test_the_target_header_chooses_json_and_everything_else_is_query() -> None:
     assert wire.select(HttpRequest("POST", b"/", b"", [(b"x-amz-target", b"?")], b"")) is JSON
     assert wire.select(HttpRequest("POST", b"/", b"", [(b"accept", b"*/*")], b"")) is QUERY_XML
     assert wire.select(HttpRequest("GET", b"/", b"", [], b"")) is QUERY_XML
+
+
+def test_a_form_is_query_whatever_target_stands_beside_it() -> None:
+    """Perl's Amazon::SQS::Simple sends a target with its forms."""
+    headers = [
+        (b"x-amz-target", b"AmazonSQSv20121105.ListQueues"),
+        (b"content-type", b"application/x-www-form-urlencoded;charset=utf-8"),
+    ]
+    assert wire.select(HttpRequest("POST", b"/", b"", headers, b"")) is QUERY_XML
