@@ -98,10 +98,30 @@ async def test_who_wants_little_is_served_between_the_parts_of_a_backlog(world: 
         parts.append(sum(after) - sum(before))
         if len(deep.got) < BACKLOG and len(other.got) < BACKLOG and parts[-1]:
             assert len(little.got) == 5, "it does not wait behind them"
-    assert max(parts) <= 2 * PART_MESSAGES, "its turn, and somebody's whose entry has been read"
+    most = 2 * PART_MESSAGES + FEW_MESSAGES
+    assert max(parts) <= most, "its turn, somebody whose entry has been read, and a few"
     for each in (deep, other):
         assert each.bodies == [b"%d" % at for at in range(BACKLOG)], "in order"
     assert world.opened.store.scheduler.put_offs >= 2
+
+
+@simulated()
+@pytest.mark.parametrize("consumers", [1, 2])
+async def test_who_has_little_credit_waits_for_no_turn(world: World, consumers: int) -> None:
+    peer = world.peer()
+    little = await backlog(peer, "little")
+    for _ in range(consumers - 1):
+        peer.attach(await peer.topic("little"), credit=0)
+    little.grant(1)
+    await little.wait_for(1)
+    scheduler = world.opened.store.scheduler
+    for credit, at_once in ((FEW_MESSAGES, FEW_MESSAGES), (PART_MESSAGES, 0)):
+        before = len(little.got)
+        scheduler.took(PART_MESSAGES)
+        little.grant(credit)
+        assert len(little.got) - before == at_once
+    assert scheduler.put_offs == 1
+    await little.wait_for(1 + FEW_MESSAGES + PART_MESSAGES)
 
 
 @simulated()

@@ -412,7 +412,7 @@ class Dispatcher:
     def _pump(self) -> None:
         may_wait = self._may_wait
         scheduler = self._scheduler
-        if may_wait and scheduler.is_taken and self.ready_count > scheduler.few:
+        if may_wait and scheduler.is_taken and self._has_many(scheduler.few):
             self.put_off()
             return
         self._pumping = True
@@ -427,6 +427,10 @@ class Dispatcher:
         if self._part_left <= 0:
             self.put_off()
         self._flush()
+
+    def _has_many(self, few: int) -> bool:
+        """Whether more than a few messages may be handed out now."""
+        return self.ready_count > few and sum(each.credit for each in self.consumers) > few
 
     @property
     def _may_wait(self) -> bool:
