@@ -1,11 +1,13 @@
 """Examination of a data directory for damage, without changing any of it: `weir doctor`.
 
-Looks at everything that a start looks at, and besides reads every entry that messages stand in.
+Looks at everything that a start looks at, and besides reads every entry that messages stand in. A
+group that the store has left is none of it: others have all that was in it, and a start makes it
+void.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ...broker.group_state.state import GroupState
@@ -98,32 +100,41 @@ def examine(disk: Disk, node: int = 1) -> Examination:
         found.note(error.filename, what, EVERYTHING, repairable=False)
         return found
     check_clean_end(scan, meta)
-    _log_damage(found, scan)
+    left = checkpoint.left if checkpoint is not None else frozenset()
+    _log_damage(found, scan, left)
     if not snapshots.unreadable:
         try:
-            _entries(found, disk, node, scan, snapshots)
+            _entries(found, disk, node, scan, snapshots, left)
         except NotUnderstood as error:
             found.note("journal", str(error), EVERYTHING, repairable=False)
     return found
 
 
-def _log_damage(found: Examination, scan: Scan) -> None:
+def _log_damage(found: Examination, scan: Scan, left: Collection[int]) -> None:
     """What is lost of the log itself."""
-    if not scan.damaged:
+    damaged = {group: why for group, why in scan.damaged.items() if group not in left}
+    if not damaged:
         return
-    groups = ", ".join(map(str, sorted(scan.damaged)))
-    what = str(JournalDamaged(scan.damaged))
+    groups = ", ".join(map(str, sorted(damaged)))
+    what = str(JournalDamaged(damaged))
     lost = f"what was asked of group {groups} from there on, messages and acks"
     found.note("journal", what, lost, repairable=True)
     found.holes = [segment_name(number) for number in scan.chain]
 
 
-def _entries(found: Examination, disk: Disk, node: int, scan: Scan, snapshots: Snapshots) -> None:
+def _entries(
+    found: Examination,
+    disk: Disk,
+    node: int,
+    scan: Scan,
+    snapshots: Snapshots,
+    left: Collection[int],
+) -> None:
     """Entries that messages stand in."""
     missing = Missing(disk, node, snapshots, repair=True)
     missing.look(scan)
     states = dict(snapshots.states)
-    for number in scan.groups:
+    for number in scan.groups.keys() - left:
         states.setdefault(RaftGroup(number), GroupState(RaftGroup(number)))
     locations = scan.locations
     for number, counts in missing.references.items():
@@ -133,7 +144,8 @@ def _entries(found: Examination, disk: Disk, node: int, scan: Scan, snapshots: S
     commits = {group: logs[group].hard_state.commit for group in states if group in logs}
     again = Replay(_Books(locations), states, commits, node)
     for number, index, term, body in replay(disk, scan, list(scan.chain), scan.marks):
-        again.take(RaftGroup(number), index, term, body)
+        if number not in left:
+            again.take(RaftGroup(number), index, term, body)
     lost = {group: set(indexes) for group, indexes in missing.lost.items()}
     for group, index in _damaged_entries(disk, scan):
         lost.setdefault(group, set()).add(index)
