@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -17,7 +16,7 @@ from gateway.commands.common.output import CommandError, ExitCode, Format, Table
 from kernel.store.drivers.system import SystemClock, SystemRandom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gateway.backups.manifest import Backup
     from gateway.commands.common.api import Api
@@ -28,9 +27,6 @@ app = typer.Typer(
 
 WORD_MAX = 64
 """Stores say it when they connect."""
-
-GIVES_WAY = 19
-"""Niceness of who copies: the node on the same machine comes first, and so do its clients."""
 
 GATEWAY = "gateway-"
 """So the names of gateways begin."""
@@ -69,8 +65,8 @@ def create(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Make a backup of a server that runs, on its machine: all of it as of one moment."""
-    os.nice(GIVES_WAY)
-    facts = _made(server.connect(), directory, rate, cut, incremental=incremental, bills=bills)
+    copy = _Copy(server.connect(), directory, rate, cut)
+    facts = _made(copy, incremental=incremental, bills=bills)
     put(facts, Table(tuple(facts), [tuple(map(str, facts.values()))]), output)
 
 
@@ -102,20 +98,31 @@ def create_of_cluster(
     """
     from gateway.backups.repository import Repository
 
-    os.nice(GIVES_WAY)
     with _told():
         members = dict(zip(map(_member, here), here, strict=True))
     if len(members) < len(here):
         raise CommandError("--here names a store or gateway twice", ExitCode.USAGE)
     apis = {name: connect(None, data) for name, data in members.items()}
     cut = next(iter(apis.values())).post("/cluster/cuts", {"without": without or []})
+    pinned = {
+        name: api.post("/backups", {"cut": cut["cut"]})["number"] for name, api in apis.items()
+    }
+
+    def touch() -> None:
+        """Those that are still to be copied stay, however long that of the first one takes."""
+        for name, number in pinned.items():
+            if number:
+                apis[name].get(f"/backups/{number}")
+
     made: list[dict[str, Any]] = []
     for name, api in apis.items():
         place = directory / name
         with _told():
             known = bool(Repository(place).names())
         issued = bills if name.startswith(GATEWAY) else None
-        facts = _made(api, place, rate, cut["cut"], incremental=known, bills=issued)
+        del pinned[name]
+        copy = _Copy(api, place, rate, cut["cut"], touch)
+        facts = _made(copy, incremental=known, bills=issued)
         made.append({"member": name, "directory": str(place), **facts})
     left = [
         {
@@ -152,23 +159,40 @@ def _member(data: Path) -> str:
     return f"store-{home.number}"
 
 
-def _made(
-    api: Api, directory: Path, rate: int, cut: str | None, *, incremental: bool, bills: Path | None
-) -> dict[str, Any]:
+class _Copy(NamedTuple):
+    """A backup that is to be made."""
+
+    api: Api
+    directory: Path
+    rate: int
+    """MiB a second."""
+    cut: str | None
+    touch: Callable[[], object] = int
+    """Called every few seconds meanwhile."""
+
+
+def _made(copy: _Copy, *, incremental: bool, bills: Path | None) -> dict[str, Any]:
     """Make a backup; what it has cost. Raises CommandError."""
     from gateway.backups.creating import Pins, Progress
     from gateway.backups.creating import create as make
     from gateway.backups.repository import COPIED_BYTES, Repository
 
-    waited, pause_s = threading.Event(), COPIED_BYTES / (rate * 2**20)
-    repository = Repository(directory, lambda: waited.wait(pause_s))
+    api, waited, pause_s = copy.api, threading.Event(), COPIED_BYTES / (copy.rate * 2**20)
+    repository = Repository(copy.directory, lambda: waited.wait(pause_s))
     progress, began = Progress(), _now()
+
+    def touch(number: int) -> None:
+        if number:
+            api.get(f"/backups/{number}")
+        copy.touch()
+
     pins = Pins(
-        lambda maker: api.post("/backups", {"maker": maker, "cut": cut}),
-        lambda number: api.get(f"/backups/{number}"),
+        lambda maker: api.post("/backups", {"maker": maker, "cut": copy.cut}),
+        touch,
         lambda number: api.delete(f"/backups/{number}"),
+        _now,
     )
-    with _told(directory):
+    with _told(copy.directory):
         backup = make(repository, pins, progress, _new_word(), incremental=incremental, bills=bills)
     return {
         "number": backup.number,
@@ -365,10 +389,11 @@ def _told(place: Path | None = None) -> Iterator[None]:
     CommandError.
     """
     from gateway.backups.manifest import BackupError
+    from kernel.common.errors import KernelError
 
     try:
         yield
-    except BackupError as error:
+    except (BackupError, KernelError) as error:
         raise CommandError(str(error)) from error
     except OSError as error:
         at = error.filename or place
