@@ -16,6 +16,9 @@ from msgspec import UNSET
 from gateway.backups.creating import ARCHIVE, ARCHIVE_MANIFEST
 from gateway.backups.manifest import not_understood
 from gateway.backups.repository import COPIED_BYTES
+from kernel.cluster.roster import FILE as HOME
+from kernel.cluster.roster import read_home
+from kernel.common.errors import KernelError
 from kernel.store.recovery.examination import examine
 from metering.schema import ManifestError, parse_manifest
 
@@ -48,9 +51,22 @@ def verify(repository: Repository, backups: Sequence[Backup], understands: int) 
         found = _archive_faults(repository, last)
         if last.of_gateway:
             return found
-        findings = examine(BackupDisk(repository, last)).findings
+        disk = BackupDisk(repository, last)
+        found += _home_faults(disk, last)
+        findings = examine(disk).findings
         found += [f"{each.where} of backup {last.number}: {each.what}" for each in findings]
     return found
+
+
+def _home_faults(disk: BackupDisk, backup: Backup) -> list[str]:
+    """Whether a store of a cluster says which one it is."""
+    try:
+        home = read_home(disk)
+    except KernelError as error:
+        return [f"{HOME} of backup {backup.number}: {error.message}"]
+    if backup.cut is UNSET or (home is not None and home.number == backup.cut.store):
+        return []
+    return [f"{HOME} of backup {backup.number}: it is not that of store {backup.cut.store}"]
 
 
 def _archive_faults(repository: Repository, backup: Backup) -> list[str]:
