@@ -15,10 +15,11 @@ from gateway.backups.creating import TOUCH_MS, Pins, Progress, create
 from gateway.backups.manifest import BackupError, decode
 from gateway.backups.repository import Repository
 from gateway.commands.common.output import ExitCode
+from gateway.reporting.node_metering import ARCHIVE_DIRECTORY
 from kernel.common.feature_levels import LATEST
 from tests.gateway.cluster import until
 from tests.gateway.serving import Process, environment, refused, serving
-from tests.gateway.test_backups import DURABLE, drained, told, weir
+from tests.gateway.test_backups import DURABLE, GIVES_WAY_S, drained, told, weir
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,6 +143,7 @@ def test_no_byte_of_what_a_backup_says_of_itself_changes_unseen(kept: Path) -> N
         assert found == whole, f"byte {at}"
 
 
+@pytest.mark.timeout(2 * GIVES_WAY_S)
 def test_two_commands_at_once_are_told_apart_and_the_first_one_gives_way(tmp_path: Path) -> None:
     data, made = tmp_path / "data", tmp_path / "made"
     with serving(data) as node:
@@ -151,7 +153,7 @@ def test_two_commands_at_once_are_told_apart_and_the_first_one_gives_way(tmp_pat
         command = ("backup", "create", str(made), "--data", str(data))
         slow = (sys.executable, "-m", "gateway", *command, "--rate", "1")
         with subprocess.Popen(slow, env=environment(), stderr=subprocess.DEVNULL) as first:
-            until((made / "unfinished").exists, "it copies")
+            until((made / "unfinished").exists, "it copies", GIVES_WAY_S)
             assert os.sched_getscheduler(first.pid) == os.SCHED_IDLE
             second = weir(*command)
             assert (second.code, "another backup is being made in" in second.err) == (1, True)
@@ -174,6 +176,23 @@ main()
         first = ran.stdout.splitlines()[0]
         assert first == said or not said, ran.stdout
         assert said or first != "[]"
+
+
+def test_an_archive_of_the_metering_that_is_not_that_of_the_log_is_told(tmp_path: Path) -> None:
+    data, kept = tmp_path / "data", tmp_path / "kept"
+    made = ("backup", "create", str(kept), "--incremental", "--data", str(data))
+    with serving(data) as node:
+        publish(node, 0, 1)
+        assert weir(*made).code == 0
+        assert weir("backup", "verify", str(kept)).code == 0, "it knows of none yet"
+        assert node.api("POST", "/metering/export").json["flushed"]
+        assert weir(*made).code == 0
+        assert weir("backup", "verify", str(kept)).code == 0
+        (data / ARCHIVE_DIRECTORY).rename(tmp_path / "moved")
+        assert weir(*made).code == 0
+        found = weir("backup", "verify", str(kept))
+        assert found.code == ExitCode.UNHEALTHY
+        assert "metering of backup 3 is not the archive of its log" in found.out
 
 
 class Node:

@@ -304,6 +304,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kept]]:
     shutil.rmtree(root)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", ["a store joins", "groups are added", "a store leaves"])
 def test_a_cut_while_the_cluster_changes_has_all_that_was_promised_before(
     kept: dict[str, Kept], what: str, tmp_path: Path

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gateway.backups.manifest import Backup
+    from gateway.backups.verifying import Verified
     from gateway.commands.common.api import Api
 
 app = typer.Typer(
@@ -243,14 +244,14 @@ def verify(
     """
     from gateway.backups.verifying import verify_together
 
-    backups, faults = _verified(directory, backup)
-    lasts = backups[-1:]
+    backups, faults, verified = _verified(directory, backup)
+    lasts = [verified]
     for each in others or ():
-        found, more = _verified(each, backup)
+        _, more, verified = _verified(each, backup)
         faults += [f"{each}: {fault}" for fault in more]
-        lasts += found[-1:]
+        lasts.append(verified)
     if others and not faults:
-        faults = verify_together(lasts)
+        faults = verify_together([each for each in lasts if each is not None])
     facts = {"backups": [each.number for each in backups], "faults": faults}
     if faults:
         put(facts, Table(("fault",), [(each,) for each in faults]), output)
@@ -274,8 +275,12 @@ def _say_strays(directory: Path, backups: list[Backup]) -> None:
         say(f"{text} (One that was killed as it ended leaves some as well.)")
 
 
-def _verified(directory: Path, backup: int | None) -> tuple[list[Backup], list[str]]:
-    """Backups of a directory, and what is wrong with them. Raises CommandError: there is none."""
+def _verified(
+    directory: Path, backup: int | None
+) -> tuple[list[Backup], list[str], Verified | None]:
+    """Backups of a directory, what is wrong with them, and what was found unless they do not even
+    read. Raises CommandError: there is none.
+    """
     from gateway.backups.repository import Repository
     from gateway.backups.verifying import verify as look
     from gateway.process.running import understands
@@ -283,11 +288,12 @@ def _verified(directory: Path, backup: int | None) -> tuple[list[Backup], list[s
     try:
         backups = _backups(directory) if backup is None else [_named(directory, backup)]
         with _told():
-            return backups, look(Repository(directory), backups, understands())
+            found = look(Repository(directory), backups, understands())
+            return backups, list(found.faults), found
     except CommandError as error:
         if error.code is ExitCode.NOT_FOUND:
             raise
-        return [], [error.message]
+        return [], [error.message], None
 
 
 @app.command()

@@ -7,11 +7,13 @@ void.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ...broker.group_state.state import GroupState
-from ...common.ids import RaftGroup, topic_of
+from ...broker.snapshots.snapshot import load
+from ...common.ids import METADATA_GROUP, RaftGroup, topic_of
 from ...common.ports import Disk
 from ...log.errors import FormatError, JournalDamaged, NotUnderstood
 from ...log.format.checkpoint import CHECKPOINT_NAME, Checkpoint
@@ -23,6 +25,7 @@ from ...log.hard_read import is_unread
 from ...log.locations import OFFSET_MASK, SEGMENT_SHIFT, Locations
 from ...log.recovering.recovery import check_clean_end, replay
 from ...log.recovering.scan import Scan
+from ..snapshots.snapshot_file import read
 from .damage import Snapshots
 from .missing import Missing
 from .places import Places, note_places
@@ -51,6 +54,10 @@ class Examination:
     """Entries that messages stand in and that do not read, or are gone."""
     holes: list[str] = field(default_factory=list)
     """Segments in which records are lost that no snapshot has applied."""
+    records: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """(version, content) of the records that the whole cluster knows, as the log has them here to
+    its end: what is not known to be committed was asked for all the same. None if the log does not
+    read."""
 
     def note(self, where: str, what: str, lost: str, *, repairable: bool) -> None:
         """Keep one finding."""
@@ -70,6 +77,16 @@ class _Books:
     def release(self, group: int, index: int, references: int) -> None:
         """So many of them died."""
         self._release(group, index, references)
+
+
+class _NoBooks:
+    """`observer.Retention` of nobody."""
+
+    def retain(self, group: int, index: int, references: int) -> None:
+        """Not counted."""
+
+    def release(self, group: int, index: int, references: int) -> None:
+        """Not counted."""
 
 
 def examine(disk: Disk, node: int = 1) -> Examination:
@@ -143,9 +160,16 @@ def _entries(
     logs = scan.groups
     commits = {group: logs[group].hard_state.commit for group in states if group in logs}
     again = Replay(_Books(locations), states, commits, node)
+    name = snapshots.names.get(METADATA_GROUP)
+    known = load(read(disk, name)) if name is not None else GroupState(METADATA_GROUP)
+    ends = {METADATA_GROUP: sys.maxsize}
+    to_its_end = Replay(_NoBooks(), {METADATA_GROUP: known}, ends, node)
     for number, index, term, body in replay(disk, scan, list(scan.chain), scan.marks):
         if number not in left:
             again.take(RaftGroup(number), index, term, body)
+            if number == METADATA_GROUP:
+                to_its_end.take(METADATA_GROUP, index, term, body)
+    found.records = known.records
     lost = {group: set(indexes) for group, indexes in missing.lost.items()}
     for group, index in _damaged_entries(disk, scan):
         lost.setdefault(group, set()).add(index)
