@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,13 @@ def test_a_majority_is_restored_and_empty_stores_make_it_a_cluster_of_another_nu
         load.until(ENOUGH)
         load.end()
         data = [word for each in cluster.stores.values() for word in ("--here", str(each.data))]
+        backups.mkdir()
+        (backups / "store-1").touch()
+        failed = weir("backup", "cluster", str(backups), *data)
+        assert (failed.code, "store-1" in failed.err) == (1, True), failed
+        (backups / "store-1").unlink()
+        pinned = [each.data / "pinned" for each in cluster.stores.values()]
+        until(lambda: not any(map(os.listdir, pinned)), "what was to be copied is let go")
         made = told(weir("backup", "cluster", str(backups), *data, "-o", "json"))
         assert (len(made["made"]), made["left"]) == (3, [])
     with ExitStack() as stack:

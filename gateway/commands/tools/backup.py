@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -16,7 +16,7 @@ from gateway.commands.common.output import CommandError, ExitCode, Format, Table
 from kernel.store.drivers.system import SystemClock, SystemRandom
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from gateway.backups.manifest import Backup
     from gateway.backups.verifying import Verified
@@ -105,26 +105,17 @@ def create_of_cluster(
         raise CommandError("--here names a store or gateway twice", ExitCode.USAGE)
     apis = {name: connect(None, data) for name, data in members.items()}
     cut = next(iter(apis.values())).post("/cluster/cuts", {"without": without or []})
-    pinned = {
-        name: api.post("/backups", {"cut": cut["cut"]})["number"] for name, api in apis.items()
-    }
-
-    def touch() -> None:
-        """Those that are still to be copied stay, however long that of the first one takes."""
-        for name, number in pinned.items():
-            if number:
-                apis[name].get(f"/backups/{number}")
-
     made: list[dict[str, Any]] = []
-    for name, api in apis.items():
-        place = directory / name
-        with _told():
-            known = bool(Repository(place).names())
-        issued = bills if name.startswith(GATEWAY) else None
-        del pinned[name]
-        copy = _Copy(api, place, rate, cut["cut"], touch)
-        facts = _made(copy, incremental=known, bills=issued)
-        made.append({"member": name, "directory": str(place), **facts})
+    with _pinned(apis, cut["cut"]) as pinned:
+        for name, api in apis.items():
+            place = directory / name
+            with _told():
+                known = bool(Repository(place).names())
+            issued = bills if name.startswith(GATEWAY) else None
+            copy = _Copy(api, place, rate, cut["cut"], lambda: _touch(apis, pinned))
+            facts = _made(copy, incremental=known, bills=issued)
+            made.append({"member": name, "directory": str(place), **facts})
+            del pinned[name]
     left = [
         {
             "member": f"store-{each['number']}",
@@ -142,6 +133,30 @@ def create_of_cluster(
         say(f"within ten minutes, at {each['member']} ({each['host']}): {each['command']}")
     if not any(name.startswith(GATEWAY) for name in members):
         say(f"at the gateway whose archive is billed: weir backup create DIR --cut {cut['cut']}")
+
+
+@contextmanager
+def _pinned(apis: Mapping[str, Api], cut: str) -> Iterator[dict[str, int]]:
+    """Numbers of what is pinned of a cut, by who has it. What is still among them at the end, since
+    something failed, is let go.
+    """
+    pinned: dict[str, int] = {}
+    try:
+        for name, api in apis.items():
+            pinned[name] = api.post("/backups", {"cut": cut})["number"]
+        yield pinned
+    finally:
+        for name, number in pinned.items():
+            if number:
+                with suppress(CommandError):
+                    apis[name].delete(f"/backups/{number}")
+
+
+def _touch(apis: Mapping[str, Api], pinned: Mapping[str, int]) -> None:
+    """What is still to be copied stays, however long that of the first one takes."""
+    for name, number in pinned.items():
+        if number:
+            apis[name].get(f"/backups/{number}")
 
 
 def _member(data: Path) -> str:
