@@ -165,6 +165,10 @@ def test_a_majority_is_restored_and_empty_stores_make_it_a_cluster_of_another_nu
         failed = weir("backup", "cluster", str(backups), *data)
         assert (failed.code, "store-1" in failed.err) == (1, True), failed
         (backups / "store-1").unlink()
+        without = ("--without", "3", "-o", "json")
+        two = told(weir("backup", "cluster", str(tmp_path / "two"), *data, *without))
+        assert [each["member"] for each in two["made"]] == ["store-1", "store-2"]
+        assert two["not_cut"] == ["store-3"]
         pinned = [each.data / "pinned" for each in cluster.stores.values()]
         until(lambda: not any(map(os.listdir, pinned)), "what was to be copied is let go")
         made = told(weir("backup", "cluster", str(backups), *data, "-o", "json"))

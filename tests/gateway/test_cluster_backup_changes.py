@@ -34,6 +34,9 @@ KEYS = 5
 ENOUGH = 60
 """Messages of each kind before a cut."""
 
+FEW = 5
+"""Dead letters: no more are rejected than the consumer may hold of others."""
+
 FIFO = "ordered.fifo"
 TRIES = 40
 """Of a cut, while who belongs to the cluster is changing, or a store is slow."""
@@ -73,6 +76,7 @@ class Load:
         self._gateway = gateway
         self._over = threading.Event()
         self.work = 0
+        self.rejected = 0
         self.sent: dict[str, int] = defaultdict(int)
         self.deleted: dict[str, int] = defaultdict(int)
         self.problems: list[BaseException] = []
@@ -100,7 +104,8 @@ class Load:
 
         def is_more() -> bool:
             assert not self.problems, self.problems
-            return self.work >= work + ENOUGH and self._sent() >= sent + ENOUGH
+            is_enough = self.work >= work + ENOUGH and self._sent() >= sent + ENOUGH
+            return is_enough and self.rejected >= FEW
 
         until(is_more, lambda: f"{self.work}, {self._sent()} after {work}, {sent}")
 
@@ -130,6 +135,7 @@ class Load:
             for method, _, body in channel.consume("work", inactivity_timeout=0.1):
                 if method is not None and int(body) % 3 == 0:
                     channel.basic_reject(method.delivery_tag, requeue=False)
+                    self.rejected += 1
                 elif method is not None and int(body) % 3 == 1:
                     channel.basic_ack(method.delivery_tag)
                 if self._over.is_set():

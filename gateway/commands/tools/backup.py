@@ -105,6 +105,10 @@ def create_of_cluster(
         raise CommandError("--here names a store or gateway twice", ExitCode.USAGE)
     apis = {name: connect(None, data) for name, data in members.items()}
     cut = next(iter(apis.values())).post("/cluster/cuts", {"without": without or []})
+    stores = {f"store-{each['number']}" for each in cut["stores"]}
+    not_cut = [name for name in apis if name not in stores and not name.startswith(GATEWAY)]
+    for name in not_cut:
+        del apis[name]
     made: list[dict[str, Any]] = []
     with _pinned(apis, cut["cut"]) as pinned:
         for name, api in apis.items():
@@ -113,8 +117,8 @@ def create_of_cluster(
                 known = bool(Repository(place).names())
             issued = bills if name.startswith(GATEWAY) else None
             copy = _Copy(api, place, rate, cut["cut"], lambda: _touch(apis, pinned))
-            facts = _made(copy, incremental=known, bills=issued)
-            made.append({"member": name, "directory": str(place), **facts})
+            cost = _made(copy, incremental=known, bills=issued)
+            made.append({"member": name, "directory": str(place), **cost})
             del pinned[name]
     left = [
         {
@@ -128,7 +132,10 @@ def create_of_cluster(
     ]
     columns = ("member", "number", "copied_bytes", "milliseconds")
     rows = [tuple(str(each[column]) for column in columns) for each in made]
-    put({"cut": cut["cut"], "made": made, "left": left}, Table(columns, rows), output)
+    facts = {"cut": cut["cut"], "made": made, "left": left, "not_cut": not_cut}
+    put(facts, Table(columns, rows), output)
+    for name in not_cut:
+        say(f"{name} is not in the cut: left out, or none of the cluster (any more)")
     for each in left:
         say(f"within ten minutes, at {each['member']} ({each['host']}): {each['command']}")
     if not any(name.startswith(GATEWAY) for name in members):
