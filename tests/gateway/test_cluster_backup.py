@@ -173,6 +173,8 @@ def test_a_majority_is_restored_and_empty_stores_make_it_a_cluster_of_another_nu
         until(lambda: not any(map(os.listdir, pinned)), "what was to be copied is let go")
         made = told(weir("backup", "cluster", str(backups), *data, "-o", "json"))
         assert (len(made["made"]), made["left"]) == (3, [])
+        none = weir("backup", "cluster", str(tmp_path / "none"), *data[-2:], *without)
+        assert (none.code, "store-3: none of them is in the cut" in none.err) == (1, True), none
     with ExitStack() as stack:
         cluster = Cluster(anew, stack, stores=(1, 2, 4, 5))
         at = [w for n in (1, 2) for w in ("--at", f"{n}@127.0.0.1:{cluster.addresses[n][1]}")]

@@ -109,6 +109,8 @@ def create_of_cluster(
     not_cut = [name for name in apis if name not in stores and not name.startswith(GATEWAY)]
     for name in not_cut:
         del apis[name]
+    if not apis:
+        raise CommandError(f"{', '.join(not_cut)}: none of them is in the cut")
     made: list[dict[str, Any]] = []
     with _pinned(apis, cut["cut"]) as pinned:
         for name, api in apis.items():
