@@ -54,6 +54,14 @@ ARCHIVE_RECORD: Final = "metering/archive/"
 _LINES: Final = struct.Struct("<Q")
 
 
+def head_of(record: bytes) -> Head | None:
+    """What a record of a node's archive says; None if there is none, or a new archive begins."""
+    if len(record) <= _LINES.size:
+        return None
+    (lines,) = _LINES.unpack_from(record)
+    return Head(lines, record[_LINES.size :].hex())
+
+
 class _Appended:
     """Sink of one flush."""
 
@@ -169,11 +177,7 @@ class MeteringTopic:
 
     def kept_head(self) -> Head | None:
         """The one that was kept last; None if there is none."""
-        _, value = self._client.records(self._archive).get(self._archive, (0, b""))
-        if len(value) <= _LINES.size:
-            return None
-        (lines,) = _LINES.unpack_from(value)
-        return Head(lines, value[_LINES.size :].hex())
+        return head_of(self._client.records(self._archive).get(self._archive, (0, b""))[1])
 
     async def keep_head(self, head: Head | None) -> None:
         """Keep a head; None: a new archive begins. Raises KernelError."""

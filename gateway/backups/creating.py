@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
     from gateway.backups.manifest import BackupFile
 
+TOUCH_MS = 5_000
+"""Between two words that a pin is still needed. A node drops it after a minute without one, in
+which who gives way to everybody (`gateway.process.giving_way`) copies a piece however busy the
+machine is."""
+
 TRIES = 5
 """Moments, if the archive of the metering changes at each."""
 
@@ -55,18 +60,34 @@ class Pins:
         make: Callable[[str], Pin],
         touch: Callable[[int], object],
         drop: Callable[[int], object],
+        now_ms: Callable[[], int],
     ) -> None:
         """`make`: of the word of the backups' directory, whose last pin goes if there is one.
-        `touch` raises if the pin was dropped. A pin of number 0 is none: that of a gateway.
+        `touch` raises if the pin was dropped; one of number 0 is none: that of a gateway.
+        `now_ms`: a clock that never goes back.
         """
-        self.make = make
+        self._make = make
         self._touch = touch
         self._drop = drop
+        self._now_ms = now_ms
+        self._touched_ms = 0
+
+    def make(self, maker: str) -> Pin:
+        """The files of this moment."""
+        pin = self._make(maker)
+        pin.setdefault("cut", "")  # of a server from before clusters could be cut
+        self._touched_ms = self._now_ms()
+        return pin
 
     def touch(self, pin: Pin) -> None:
-        """Say that it is still needed."""
-        if pin["number"]:
-            self._touch(pin["number"])
+        """Say that it is still needed, unless that was said a moment ago."""
+        if self._now_ms() >= self._touched_ms + TOUCH_MS:
+            self.check(pin)
+
+    def check(self, pin: Pin) -> None:
+        """Say so in any case: it raises if the pin was dropped."""
+        self._touched_ms = self._now_ms()
+        self._touch(pin["number"])
 
     def drop(self, pin: Pin) -> None:
         """Let go of it."""
@@ -191,6 +212,13 @@ def _copied(
 
     def take(name: str, path: Path, length: int, size: int) -> None:
         pins.touch(pin)
+        try:
+            found(name, path, length, size)
+        except FileNotFoundError:
+            pins.check(pin)  # it may be gone because the pin is: then that is what is said
+            raise
+
+    def found(name: str, path: Path, length: int, size: int) -> None:
         if length < 0:
             length = size = path.stat().st_size
         before = known.get(name)
@@ -215,7 +243,7 @@ def _copied(
         take(KEYS, keys, -1, -1)
     for each in pin["files"]:
         take(each["name"], data / each["pinned"], each["length"], each["size"])
-    pins.touch(pin)  # what was copied last was still pinned
+    pins.check(pin)  # what was copied last was still pinned
     return Backup(
         number=1 if last is None else last.number + 1,
         id=ident,

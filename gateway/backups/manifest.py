@@ -97,7 +97,7 @@ def decode(content: bytes, name: str) -> Backup:
     """A backup from its file. Raises BackupError."""
     try:
         backup = msgspec.json.decode(content, type=Backup)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BackupError(f"{name} does not read: {error}") from None
     if backup.format != FORMAT:
         text = f"{name} has format {backup.format}, this Weir knows {FORMAT}"

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 COPIED_BYTES = 256 * 1024
 """Of a file at once, and between two pauses."""
 
-TOUCH_BYTES = 16 * 2**20
-"""Between two words that a pin is still needed: a node drops it after a minute without one, which
-a disk that takes 300 kB a second still meets."""
-
 TAIL_BYTES = 64 * 1024
 
 OBJECTS = "objects"
@@ -132,7 +128,7 @@ class Repository:
         touch: Callable[[], object] = int,
     ) -> BackupFile:
         """Take in the first `length` bytes of a file, which is to have `size`; `touch` is called
-        after each TOUCH_BYTES. Raises BackupError if it has fewer; OSError.
+        after each COPIED_BYTES. Raises BackupError if it has fewer; OSError.
         """
         unfinished = self.directory / UNFINISHED
         unfinished.mkdir(mode=PRIVATE, exist_ok=True)
@@ -144,8 +140,7 @@ class Repository:
                 digest.update(chunk)
                 copy.write(chunk)
                 left -= len(chunk)
-                if (length - left) % TOUCH_BYTES == 0:
-                    touch()
+                touch()
                 tail = (tail + chunk)[-TAIL_BYTES:]
                 copy.flush()
                 # Written out at once, or what the node syncs would wait behind all of it.

@@ -1,8 +1,9 @@
 """Makes a data directory of a backup.
 
-The file that makes a store of the rest comes last: whatever ends on the way leaves a directory that
-no server takes for a store. The store has its old id, and a timeline of its own; its metering draws
-another incarnation at each start, by which a bill tells it from the one that was lost (ADR 21).
+A mark is in the directory until all of it is there: whatever ends on the way leaves a directory
+that no server begins in, not even as in an empty one, and that the next restore empties first. The
+store has its old id, and a timeline of its own; its metering draws another incarnation at each
+start, by which a bill tells it from the one that was lost (ADR 21).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ from gateway.backups.creating import ARCHIVE, RESTORED
 from gateway.backups.manifest import BackupError, not_understood
 from gateway.backups.repository import COPIED_BYTES, PRIVATE, sync_directory, write_synced
 from gateway.process.data_lock import LOCK_FILE, DataDirectoryInUse, lock_data_directory
+from gateway.process.running import RESTORING_FILE
 from kernel.cluster.roster import Restored, read_home, write_home
 from kernel.store.drivers.disk import DirectoryDisk
 from metering.exporter import RESTORED_MARK
@@ -43,11 +46,11 @@ def restore(
     understands: int,
     elsewhere: Mapping[int, Address] = MappingProxyType({}),
 ) -> None:
-    """Make `data`, which must be empty or missing, what the backup says; all of it is on the disk
-    when this returns. `timeline`: a word that no other restore has, but of stores that were cut
-    together and are restored together; `understands`: the level up to which this build does;
-    `elsewhere`: of a store of a cluster: where stores are now, by number, that are not where they
-    were. Raises BackupError; OSError.
+    """Make `data`, which must be missing, empty, or what a restore that did not end has left, what
+    the backup says; all of it is on the disk when this returns. `timeline`: a word that no other
+    restore has, but of stores that were cut together and are restored together; `understands`: the
+    level up to which this build does; `elsewhere`: of a store of a cluster: where stores are now,
+    by number, that are not where they were. Raises BackupError; OSError.
     """
     newer = not_understood(backup, understands)
     if newer is not None:
@@ -60,8 +63,7 @@ def restore(
     except DataDirectoryInUse as error:
         raise BackupError(str(error)) from None
     try:
-        if set(os.listdir(data)) - {LOCK_FILE}:
-            raise BackupError(f"{data} is not empty: restore into a new directory")
+        _begin(data)
         *files, last = backup.files
         for each in files:
             _restore(repository, each, data)
@@ -81,8 +83,21 @@ def restore(
             sync_directory(directory)
         _restore(repository, last, data)
         sync_directory(data)
+        (data / RESTORING_FILE).unlink()
+        sync_directory(data)
     finally:
         lock.release()
+
+
+def _begin(data: Path) -> None:
+    """Mark a directory, which has to be empty, or is emptied if it was marked before."""
+    left = set(os.listdir(data)) - {LOCK_FILE, RESTORING_FILE}
+    if left and not (data / RESTORING_FILE).exists():
+        raise BackupError(f"{data} is not empty: restore into a new directory")
+    for path in (data / name for name in left):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    write_synced(data / RESTORING_FILE, b"")
+    sync_directory(data)
 
 
 def _join_restored(disk: DirectoryDisk, timeline: str, elsewhere: Mapping[int, Address]) -> None:

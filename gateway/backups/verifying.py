@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
@@ -16,20 +17,40 @@ from msgspec import UNSET
 from gateway.backups.creating import ARCHIVE, ARCHIVE_MANIFEST
 from gateway.backups.manifest import not_understood
 from gateway.backups.repository import COPIED_BYTES
+from kernel.cluster.roster import FILE as HOME
+from kernel.cluster.roster import read_home
+from kernel.common.errors import KernelError
 from kernel.store.recovery.examination import examine
 from metering.schema import ManifestError, parse_manifest
+from metering.schema.manifest import heads_of
+from metering.topic import ARCHIVE_RECORD, head_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gateway.backups.manifest import Backup, BackupFile
     from gateway.backups.repository import Repository
     from kernel.common.ports import File, Written
+    from metering.schema.manifest import Head
 
 
-def verify(repository: Repository, backups: Sequence[Backup], understands: int) -> list[str]:
-    """What is wrong with these backups, the last of which is also examined as a store; empty:
-    nothing. Each file is read once, however many backups have it. `understands`: the level up to
+@dataclass(slots=True)
+class Verified:
+    """What was found of the backups of a directory, of which the last one counts."""
+
+    backup: Backup
+    """That one."""
+    faults: list[str]
+    """What is wrong; nothing if it is empty."""
+    heads: Sequence[Head] = ()
+    """Of its archive of the metering: without lines, with one, and so on."""
+    records: Mapping[str, tuple[int, bytes]] = field(default_factory=dict)
+    """What its log knows for the whole cluster."""
+
+
+def verify(repository: Repository, backups: Sequence[Backup], understands: int) -> Verified:
+    """What is wrong with these backups, at least one, the last of which is also examined as a
+    store. Each file is read once, however many backups have it. `understands`: the level up to
     which this build does. OSError.
     """
     faults: dict[str, str] = {}
@@ -41,43 +62,90 @@ def verify(repository: Repository, backups: Sequence[Backup], understands: int) 
                 fault = _fault(repository, file)
                 if fault is not None:
                     faults[file.sha256] = f"{file.name} of backup {backup.number} {fault}"
-    found = list(faults.values())
-    found += filter(None, (not_understood(each, understands) for each in backups[-1:]))
-    if not found and backups:
-        last = backups[-1]
-        found = _archive_faults(repository, last)
-        if last.of_gateway:
-            return found
-        findings = examine(BackupDisk(repository, last)).findings
-        found += [f"{each.where} of backup {last.number}: {each.what}" for each in findings]
+    last = backups[-1]
+    found = Verified(last, list(faults.values()))
+    found.faults += filter(None, [not_understood(last, understands)])
+    if found.faults:
+        return found
+    _look_at_archive(found, repository)
+    if last.of_gateway:
+        return found
+    disk = BackupDisk(repository, last)
+    found.faults += _home_faults(disk, last)
+    examined = examine(disk)
+    found.records = examined.records
+    found.faults += [
+        f"{each.where} of backup {last.number}: {each.what}" for each in examined.findings
+    ]
+    if last.cut is UNSET and not found.faults:
+        found.faults += _strange_archive(found, [found])
     return found
 
 
-def _archive_faults(repository: Repository, backup: Backup) -> list[str]:
-    """Whether the archive of the metering is whole: its manifest, and the files that it names."""
-    files = {each.name: each for each in backup.files}
-    manifest = files.get(f"{ARCHIVE}/{ARCHIVE_MANIFEST}")
-    if manifest is None:
-        return []
+def _home_faults(disk: BackupDisk, backup: Backup) -> list[str]:
+    """Whether a store of a cluster says which one it is."""
     try:
-        entries = parse_manifest(repository.path_of(manifest.sha256).read_bytes())
+        home = read_home(disk)
+    except KernelError as error:
+        return [f"{HOME} of backup {backup.number}: {error.message}"]
+    if backup.cut is UNSET or (home is not None and home.number == backup.cut.store):
+        return []
+    return [f"{HOME} of backup {backup.number}: it is not that of store {backup.cut.store}"]
+
+
+def _look_at_archive(found: Verified, repository: Repository) -> None:
+    """Whether the archive of the metering is whole: its manifest, and the files that it names."""
+    number = found.backup.number
+    files = {each.name: each for each in found.backup.files}
+    manifest = files.get(f"{ARCHIVE}/{ARCHIVE_MANIFEST}")
+    found.heads = heads_of(b"")
+    if manifest is None:
+        return
+    content = repository.path_of(manifest.sha256).read_bytes()
+    try:
+        entries = parse_manifest(content)
     except ManifestError as error:
-        return [f"{manifest.name} of backup {backup.number}: {error}"]
+        found.faults.append(f"{manifest.name} of backup {number}: {error}")
+        return
+    found.heads = heads_of(content)
     named = {f"{ARCHIVE}/{each.name}": each.sha256 for each in entries}
-    return [
-        f"{name} of backup {backup.number} is not what the manifest of the archive names"
+    found.faults += [
+        f"{name} of backup {number} is not what the manifest of the archive names"
         for name, sha256 in named.items()
         if name not in files or files[name].sha256 != sha256
     ]
 
 
-def verify_together(backups: Sequence[Backup]) -> list[str]:
-    """What keeps these backups, of one directory each, from being those of one cluster."""
+def _strange_archive(archived: Verified, logs: Sequence[Verified]) -> list[str]:
+    """Whether an archive is the one that was exported from these logs. What they know of it was in
+    its manifest before they were told, committed or not; before the first export they know nothing.
+    """
+    backup, heads = archived.backup, archived.heads
+    for log in logs:
+        for name, (_, content) in log.records.items():
+            kept = head_of(content) if name.startswith(ARCHIVE_RECORD) else None
+            is_own = not backup.of_gateway or name == ARCHIVE_RECORD + backup.store
+            if kept is None or not is_own:
+                continue
+            if kept.lines >= len(heads) or heads[kept.lines] != kept:
+                knows = f"of which that knows {kept.lines} lines: nothing could be billed from it"
+                return [
+                    f"{ARCHIVE} of backup {backup.number} is not the archive of its log, {knows}"
+                ]
+    return []
+
+
+def verify_together(found: Sequence[Verified]) -> list[str]:
+    """What keeps backups, the last ones of several directories, from being those of one cluster."""
+    backups = [each.backup for each in found]
     cuts = {each.cut.cut if each.cut is not UNSET else "none" for each in backups}
     faults = [] if len(cuts) == 1 else [f"they are of several cuts: {', '.join(sorted(cuts))}"]
     stores = [each.store for each in backups]
     if len(set(stores)) < len(stores):
         faults.append("two of them are of one store, or of one gateway")
+    for each in found:
+        if each.backup.of_gateway and not faults:
+            faults += _strange_archive(each, found)
     return faults
 
 

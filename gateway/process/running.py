@@ -36,6 +36,10 @@ GATEWAY_FILE = "gateway.id"
 """In a gateway's data directory: its name."""
 
 
+RESTORING_FILE = "restoring"
+"""In a directory that a backup is being restored into, until all of it is there."""
+
+
 class StartRefused(Exception):
     """The process must not start; the text says why and what to do."""
 
@@ -66,7 +70,7 @@ def _ring_given_up(reason: str) -> None:
 
 
 def make_data_directory(path: Path) -> None:
-    """Make the directory if it is missing. Raises StartRefused."""
+    """Make the directory if it is missing. Raises StartRefused, also for a part of a backup."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -74,6 +78,11 @@ def make_data_directory(path: Path) -> None:
         raise StartRefused(
             f"the data directory {path} cannot be made: {reason}. Name another one: --data DIR"
         ) from error
+    if (path / RESTORING_FILE).exists():
+        raise StartRefused(
+            f"{path} has a part of a backup: restoring it did not end. Do that again, with "
+            "`weir backup restore`, which begins anew"
+        )
 
 
 def check_no_gateway(path: Path) -> None:

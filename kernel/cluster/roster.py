@@ -67,7 +67,7 @@ def read_home(disk: Disk) -> Home | None:
         return None
     try:
         return msgspec.json.decode(content.rstrip(b"\0"), type=Home)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         message = f"{FILE} does not say which store of which cluster this is: {error}"
         raise KernelError(Code.INVALID_ARGUMENT, message) from None
 

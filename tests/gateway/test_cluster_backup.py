@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -159,8 +160,21 @@ def test_a_majority_is_restored_and_empty_stores_make_it_a_cluster_of_another_nu
         load.until(ENOUGH)
         load.end()
         data = [word for each in cluster.stores.values() for word in ("--here", str(each.data))]
+        backups.mkdir()
+        (backups / "store-1").touch()
+        failed = weir("backup", "cluster", str(backups), *data)
+        assert (failed.code, "store-1" in failed.err) == (1, True), failed
+        (backups / "store-1").unlink()
+        without = ("--without", "3", "-o", "json")
+        two = told(weir("backup", "cluster", str(tmp_path / "two"), *data, *without))
+        assert [each["member"] for each in two["made"]] == ["store-1", "store-2"]
+        assert two["not_cut"] == ["store-3"]
+        pinned = [each.data / "pinned" for each in cluster.stores.values()]
+        until(lambda: not any(map(os.listdir, pinned)), "what was to be copied is let go")
         made = told(weir("backup", "cluster", str(backups), *data, "-o", "json"))
         assert (len(made["made"]), made["left"]) == (3, [])
+        none = weir("backup", "cluster", str(tmp_path / "none"), *data[-2:], *without)
+        assert (none.code, "store-3: none of them is in the cut" in none.err) == (1, True), none
     with ExitStack() as stack:
         cluster = Cluster(anew, stack, stores=(1, 2, 4, 5))
         at = [w for n in (1, 2) for w in ("--at", f"{n}@127.0.0.1:{cluster.addresses[n][1]}")]

@@ -88,6 +88,9 @@ def lost(folder: Path, backups: Path, bills: Path) -> str:
         wrong = ("backup", "create", str(backups / "wrong"), "--data", str(gateway.data))
         assert weir(*wrong, "--cut", "yesterday").code == ExitCode.USAGE
         assert weir(*wrong, "--cut", f"{1:016x}").code == 0, "it cannot know"
+        (gateway.data / ARCHIVE_DIRECTORY).rename(gateway.data / "elsewhere")
+        strange = ("backup", "create", str(backups / "strange"), "--data", str(gateway.data))
+        assert weir(*strange, "--cut", two["cut"]).code == 0
         return (gateway.data / "gateway.id").read_text()
 
 
@@ -114,6 +117,9 @@ def check_faults(backups: Path, every: Sequence[str]) -> None:
     assert weir("backup", "verify", *every).code == 0
     wrong = weir("backup", "verify", *every[:-1], str(backups / "wrong"))
     assert (wrong.code, "of several cuts" in wrong.out) == (ExitCode.UNHEALTHY, True)
+    strange = weir("backup", "verify", *every[:-1], str(backups / "strange"))
+    assert strange.code == ExitCode.UNHEALTHY
+    assert "metering of backup 1 is not the archive of its log" in strange.out
     both = weir("backup", "verify", *every, every[-1])
     assert (both.code, "one gateway" in both.out) == (ExitCode.UNHEALTHY, True)
 

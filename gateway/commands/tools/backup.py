@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -17,9 +16,10 @@ from gateway.commands.common.output import CommandError, ExitCode, Format, Table
 from kernel.store.drivers.system import SystemClock, SystemRandom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from gateway.backups.manifest import Backup
+    from gateway.backups.verifying import Verified
     from gateway.commands.common.api import Api
 
 app = typer.Typer(
@@ -28,9 +28,6 @@ app = typer.Typer(
 
 WORD_MAX = 64
 """Stores say it when they connect."""
-
-GIVES_WAY = 19
-"""Niceness of who copies: the node on the same machine comes first, and so do its clients."""
 
 GATEWAY = "gateway-"
 """So the names of gateways begin."""
@@ -69,8 +66,8 @@ def create(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Make a backup of a server that runs, on its machine: all of it as of one moment."""
-    os.nice(GIVES_WAY)
-    facts = _made(server.connect(), directory, rate, cut, incremental=incremental, bills=bills)
+    copy = _Copy(server.connect(), directory, rate, cut)
+    facts = _made(copy, incremental=incremental, bills=bills)
     put(facts, Table(tuple(facts), [tuple(map(str, facts.values()))]), output)
 
 
@@ -102,21 +99,29 @@ def create_of_cluster(
     """
     from gateway.backups.repository import Repository
 
-    os.nice(GIVES_WAY)
     with _told():
         members = dict(zip(map(_member, here), here, strict=True))
     if len(members) < len(here):
         raise CommandError("--here names a store or gateway twice", ExitCode.USAGE)
     apis = {name: connect(None, data) for name, data in members.items()}
     cut = next(iter(apis.values())).post("/cluster/cuts", {"without": without or []})
+    stores = {f"store-{each['number']}" for each in cut["stores"]}
+    not_cut = [name for name in apis if name not in stores and not name.startswith(GATEWAY)]
+    for name in not_cut:
+        del apis[name]
+    if not apis:
+        raise CommandError(f"{', '.join(not_cut)}: none of them is in the cut")
     made: list[dict[str, Any]] = []
-    for name, api in apis.items():
-        place = directory / name
-        with _told():
-            known = bool(Repository(place).names())
-        issued = bills if name.startswith(GATEWAY) else None
-        facts = _made(api, place, rate, cut["cut"], incremental=known, bills=issued)
-        made.append({"member": name, "directory": str(place), **facts})
+    with _pinned(apis, cut["cut"]) as pinned:
+        for name, api in apis.items():
+            place = directory / name
+            with _told():
+                known = bool(Repository(place).names())
+            issued = bills if name.startswith(GATEWAY) else None
+            copy = _Copy(api, place, rate, cut["cut"], lambda: _touch(apis, pinned))
+            cost = _made(copy, incremental=known, bills=issued)
+            made.append({"member": name, "directory": str(place), **cost})
+            del pinned[name]
     left = [
         {
             "member": f"store-{each['number']}",
@@ -129,11 +134,38 @@ def create_of_cluster(
     ]
     columns = ("member", "number", "copied_bytes", "milliseconds")
     rows = [tuple(str(each[column]) for column in columns) for each in made]
-    put({"cut": cut["cut"], "made": made, "left": left}, Table(columns, rows), output)
+    facts = {"cut": cut["cut"], "made": made, "left": left, "not_cut": not_cut}
+    put(facts, Table(columns, rows), output)
+    for name in not_cut:
+        say(f"{name} is not in the cut: left out, or none of the cluster (any more)")
     for each in left:
         say(f"within ten minutes, at {each['member']} ({each['host']}): {each['command']}")
     if not any(name.startswith(GATEWAY) for name in members):
         say(f"at the gateway whose archive is billed: weir backup create DIR --cut {cut['cut']}")
+
+
+@contextmanager
+def _pinned(apis: Mapping[str, Api], cut: str) -> Iterator[dict[str, int]]:
+    """Numbers of what is pinned of a cut, by who has it. What is still among them at the end, since
+    something failed, is let go.
+    """
+    pinned: dict[str, int] = {}
+    try:
+        for name, api in apis.items():
+            pinned[name] = api.post("/backups", {"cut": cut})["number"]
+        yield pinned
+    finally:
+        for name, number in pinned.items():
+            if number:
+                with suppress(CommandError):
+                    apis[name].delete(f"/backups/{number}")
+
+
+def _touch(apis: Mapping[str, Api], pinned: Mapping[str, int]) -> None:
+    """What is still to be copied stays, however long that of the first one takes."""
+    for name, number in pinned.items():
+        if number:
+            apis[name].get(f"/backups/{number}")
 
 
 def _member(data: Path) -> str:
@@ -152,23 +184,40 @@ def _member(data: Path) -> str:
     return f"store-{home.number}"
 
 
-def _made(
-    api: Api, directory: Path, rate: int, cut: str | None, *, incremental: bool, bills: Path | None
-) -> dict[str, Any]:
+class _Copy(NamedTuple):
+    """A backup that is to be made."""
+
+    api: Api
+    directory: Path
+    rate: int
+    """MiB a second."""
+    cut: str | None
+    touch: Callable[[], object] = int
+    """Called every few seconds meanwhile."""
+
+
+def _made(copy: _Copy, *, incremental: bool, bills: Path | None) -> dict[str, Any]:
     """Make a backup; what it has cost. Raises CommandError."""
     from gateway.backups.creating import Pins, Progress
     from gateway.backups.creating import create as make
     from gateway.backups.repository import COPIED_BYTES, Repository
 
-    waited, pause_s = threading.Event(), COPIED_BYTES / (rate * 2**20)
-    repository = Repository(directory, lambda: waited.wait(pause_s))
+    api, waited, pause_s = copy.api, threading.Event(), COPIED_BYTES / (copy.rate * 2**20)
+    repository = Repository(copy.directory, lambda: waited.wait(pause_s))
     progress, began = Progress(), _now()
+
+    def touch(number: int) -> None:
+        if number:
+            api.get(f"/backups/{number}")
+        copy.touch()
+
     pins = Pins(
-        lambda maker: api.post("/backups", {"maker": maker, "cut": cut}),
-        lambda number: api.get(f"/backups/{number}"),
+        lambda maker: api.post("/backups", {"maker": maker, "cut": copy.cut}),
+        touch,
         lambda number: api.delete(f"/backups/{number}"),
+        _now,
     )
-    with _told(directory):
+    with _told(copy.directory):
         backup = make(repository, pins, progress, _new_word(), incremental=incremental, bills=bills)
     return {
         "number": backup.number,
@@ -219,14 +268,14 @@ def verify(
     """
     from gateway.backups.verifying import verify_together
 
-    backups, faults = _verified(directory, backup)
-    lasts = backups[-1:]
+    backups, faults, verified = _verified(directory, backup)
+    lasts = [verified]
     for each in others or ():
-        found, more = _verified(each, backup)
+        _, more, verified = _verified(each, backup)
         faults += [f"{each}: {fault}" for fault in more]
-        lasts += found[-1:]
+        lasts.append(verified)
     if others and not faults:
-        faults = verify_together(lasts)
+        faults = verify_together([each for each in lasts if each is not None])
     facts = {"backups": [each.number for each in backups], "faults": faults}
     if faults:
         put(facts, Table(("fault",), [(each,) for each in faults]), output)
@@ -250,8 +299,12 @@ def _say_strays(directory: Path, backups: list[Backup]) -> None:
         say(f"{text} (One that was killed as it ended leaves some as well.)")
 
 
-def _verified(directory: Path, backup: int | None) -> tuple[list[Backup], list[str]]:
-    """Backups of a directory, and what is wrong with them. Raises CommandError: there is none."""
+def _verified(
+    directory: Path, backup: int | None
+) -> tuple[list[Backup], list[str], Verified | None]:
+    """Backups of a directory, what is wrong with them, and what was found unless they do not even
+    read. Raises CommandError: there is none.
+    """
     from gateway.backups.repository import Repository
     from gateway.backups.verifying import verify as look
     from gateway.process.running import understands
@@ -259,11 +312,12 @@ def _verified(directory: Path, backup: int | None) -> tuple[list[Backup], list[s
     try:
         backups = _backups(directory) if backup is None else [_named(directory, backup)]
         with _told():
-            return backups, look(Repository(directory), backups, understands())
+            found = look(Repository(directory), backups, understands())
+            return backups, list(found.faults), found
     except CommandError as error:
         if error.code is ExitCode.NOT_FOUND:
             raise
-        return [], [error.message]
+        return [], [error.message], None
 
 
 @app.command()
@@ -365,10 +419,11 @@ def _told(place: Path | None = None) -> Iterator[None]:
     CommandError.
     """
     from gateway.backups.manifest import BackupError
+    from kernel.common.errors import KernelError
 
     try:
         yield
-    except BackupError as error:
+    except (BackupError, KernelError) as error:
         raise CommandError(str(error)) from error
     except OSError as error:
         at = error.filename or place

@@ -1,15 +1,19 @@
 """Examination of a data directory for damage, without changing any of it: `weir doctor`.
 
-Looks at everything that a start looks at, and besides reads every entry that messages stand in.
+Looks at everything that a start looks at, and besides reads every entry that messages stand in. A
+group that the store has left is none of it: others have all that was in it, and a start makes it
+void.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ...broker.group_state.state import GroupState
-from ...common.ids import RaftGroup, topic_of
+from ...broker.snapshots.snapshot import load
+from ...common.ids import METADATA_GROUP, RaftGroup, topic_of
 from ...common.ports import Disk
 from ...log.errors import FormatError, JournalDamaged, NotUnderstood
 from ...log.format.checkpoint import CHECKPOINT_NAME, Checkpoint
@@ -21,6 +25,7 @@ from ...log.hard_read import is_unread
 from ...log.locations import OFFSET_MASK, SEGMENT_SHIFT, Locations
 from ...log.recovering.recovery import check_clean_end, replay
 from ...log.recovering.scan import Scan
+from ..snapshots.snapshot_file import read
 from .damage import Snapshots
 from .missing import Missing
 from .places import Places, note_places
@@ -49,6 +54,10 @@ class Examination:
     """Entries that messages stand in and that do not read, or are gone."""
     holes: list[str] = field(default_factory=list)
     """Segments in which records are lost that no snapshot has applied."""
+    records: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """(version, content) of the records that the whole cluster knows, as the log has them here to
+    its end: what is not known to be committed was asked for all the same. None if the log does not
+    read."""
 
     def note(self, where: str, what: str, lost: str, *, repairable: bool) -> None:
         """Keep one finding."""
@@ -68,6 +77,16 @@ class _Books:
     def release(self, group: int, index: int, references: int) -> None:
         """So many of them died."""
         self._release(group, index, references)
+
+
+class _NoBooks:
+    """`observer.Retention` of nobody."""
+
+    def retain(self, group: int, index: int, references: int) -> None:
+        """Not counted."""
+
+    def release(self, group: int, index: int, references: int) -> None:
+        """Not counted."""
 
 
 def examine(disk: Disk, node: int = 1) -> Examination:
@@ -98,32 +117,41 @@ def examine(disk: Disk, node: int = 1) -> Examination:
         found.note(error.filename, what, EVERYTHING, repairable=False)
         return found
     check_clean_end(scan, meta)
-    _log_damage(found, scan)
+    left = checkpoint.left if checkpoint is not None else frozenset()
+    _log_damage(found, scan, left)
     if not snapshots.unreadable:
         try:
-            _entries(found, disk, node, scan, snapshots)
+            _entries(found, disk, node, scan, snapshots, left)
         except NotUnderstood as error:
             found.note("journal", str(error), EVERYTHING, repairable=False)
     return found
 
 
-def _log_damage(found: Examination, scan: Scan) -> None:
+def _log_damage(found: Examination, scan: Scan, left: Collection[int]) -> None:
     """What is lost of the log itself."""
-    if not scan.damaged:
+    damaged = {group: why for group, why in scan.damaged.items() if group not in left}
+    if not damaged:
         return
-    groups = ", ".join(map(str, sorted(scan.damaged)))
-    what = str(JournalDamaged(scan.damaged))
+    groups = ", ".join(map(str, sorted(damaged)))
+    what = str(JournalDamaged(damaged))
     lost = f"what was asked of group {groups} from there on, messages and acks"
     found.note("journal", what, lost, repairable=True)
     found.holes = [segment_name(number) for number in scan.chain]
 
 
-def _entries(found: Examination, disk: Disk, node: int, scan: Scan, snapshots: Snapshots) -> None:
+def _entries(
+    found: Examination,
+    disk: Disk,
+    node: int,
+    scan: Scan,
+    snapshots: Snapshots,
+    left: Collection[int],
+) -> None:
     """Entries that messages stand in."""
     missing = Missing(disk, node, snapshots, repair=True)
     missing.look(scan)
     states = dict(snapshots.states)
-    for number in scan.groups:
+    for number in scan.groups.keys() - left:
         states.setdefault(RaftGroup(number), GroupState(RaftGroup(number)))
     locations = scan.locations
     for number, counts in missing.references.items():
@@ -132,8 +160,16 @@ def _entries(found: Examination, disk: Disk, node: int, scan: Scan, snapshots: S
     logs = scan.groups
     commits = {group: logs[group].hard_state.commit for group in states if group in logs}
     again = Replay(_Books(locations), states, commits, node)
+    name = snapshots.names.get(METADATA_GROUP)
+    known = load(read(disk, name)) if name is not None else GroupState(METADATA_GROUP)
+    ends = {METADATA_GROUP: sys.maxsize}
+    to_its_end = Replay(_NoBooks(), {METADATA_GROUP: known}, ends, node)
     for number, index, term, body in replay(disk, scan, list(scan.chain), scan.marks):
-        again.take(RaftGroup(number), index, term, body)
+        if number not in left:
+            again.take(RaftGroup(number), index, term, body)
+            if number == METADATA_GROUP:
+                to_its_end.take(METADATA_GROUP, index, term, body)
+    found.records = known.records
     lost = {group: set(indexes) for group, indexes in missing.lost.items()}
     for group, index in _damaged_entries(disk, scan):
         lost.setdefault(group, set()).add(index)

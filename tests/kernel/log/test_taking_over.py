@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kernel.common.feature_levels import REPLICAS
 from kernel.log.format.checkpoint import Checkpoint
 from kernel.log.format.files import segment_name
 from kernel.log.install import GONE, KEPT_MAX, InstallJob
 from kernel.log.journal import Journal
 from kernel.log.locations import OFFSET_MASK, SEGMENT_SHIFT
+from kernel.store.recovery.examination import examine
 from tests.kernel.log.harness import OPTIONS, body_of, commit, new_journal
 from tests.simulator.disk import SimulatedDisk
 
@@ -347,6 +349,23 @@ def test_a_group_that_was_left_claims_nothing() -> None:
     journal.checkpointed(job)
     journal.leave(GROUP)
     assert came(journal, begun(journal), *HELD, *KEPT) == [*HELD, *KEPT]
+
+
+def test_a_group_that_was_left_is_no_damage_to_who_examines_the_directory() -> None:
+    disk, journal = following()
+    journal.feature_level = REPLICAS
+    job = journal.checkpoint({}, leaving=GROUP)
+    job.run()
+    journal.checkpointed(job)
+    journal.leave(GROUP)
+    assert not examine(disk).findings
+    journal.append(OTHER, 1, 1, BODIES[1])
+    commit(journal)
+    segment, offset, length = journal._locations.locate(OTHER, 1)
+    disk.flip(segment_name(segment.number), offset + length // 2)
+    (found,) = examine(disk).findings
+    assert f"group {OTHER}" in found.what
+    assert f"group {GROUP}" not in found.what
 
 
 def test_who_has_come_back_finds_nothing_from_before_it_left() -> None:
