@@ -133,6 +133,7 @@ class StoreNode(ServingNode):
             security.secret,
             {**roster.addresses(), number: own},
             self._clock,
+            given=roster.given,
             tls=security.client_tls,
         )
         self._remote = remote
@@ -228,6 +229,7 @@ class StoreNode(ServingNode):
             security.secret,
             roster.addresses(),
             self._clock,
+            given=roster.given,
             server_tls=security.server_tls,
             client_tls=security.client_tls,
             admit=roster.admit,
