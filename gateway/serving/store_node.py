@@ -316,7 +316,7 @@ class StoreNode(ServingNode):
             damage_check(local),
             place(local, links, remote, roster),
             replicas_check(self._cluster_service),
-            features_check(local),
+            features_check(local) if roster.own is not None else Check("features", True, ""),
             metering_check(self._metering),
             Check("certificate", True, self._certificates.alarms),
         ]

@@ -22,8 +22,8 @@ def admitted(
 
     Raises KernelError: INVALID_ARGUMENT (another number of data groups; a store to be replaced that
     is none), ALREADY_EXISTS (its number is another's, or it has a place already),
-    NOT_ALLOWED (its host has a store, or it is leaving), IN_USE (another store is joining or
-    leaving).
+    NOT_ALLOWED (its host has a store, it is leaving, or it takes its own place and nobody's),
+    IN_USE (another store is joining or leaving).
     """
     if asked.data_groups != data_groups:
         raise KernelError(
@@ -43,6 +43,12 @@ def admitted(
                 Code.ALREADY_EXISTS,
                 f"store {asked.number} answers with the data directory that it joined with: give "
                 "the new store another number",
+            )
+        if asked.replaces in records and asked.replaces != asked.number:
+            raise KernelError(
+                Code.NOT_ALLOWED,
+                f"store {asked.number} has a place in the cluster, which it takes with its new "
+                "data directory: join without --replaces, or with a number that no store has",
             )
         return replace(known, state=NodeState.LEAVING, then=asked.facts)
     if asked.replaces and asked.replaces not in records:
@@ -75,8 +81,11 @@ def _again(records: Mapping[int, NodeRecord], known: NodeRecord, asked: Admit) -
 def _one_at_a_time(records: Mapping[int, NodeRecord], number: int) -> None:
     for each in records.values():
         if each.state is not NodeState.MEMBER and each.number != number:
-            message = f"store {each.number} is {each.state} just now: one at a time"
-            raise KernelError(Code.IN_USE, message)
+            raise KernelError(
+                Code.IN_USE,
+                f"store {each.number} is {each.state} just now: one at a time. `weir cluster "
+                "status` shows what it waits for; ask again once it is done",
+            )
 
 
 def _another_host(records: Mapping[int, NodeRecord], asked: Admit) -> None:

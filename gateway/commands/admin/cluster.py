@@ -372,7 +372,8 @@ def replicas(
         "groups": found["groups"],
     }
     put(shown, Table(("group", "stores", "short", "moving"), rows), output)
-    say(f"each group is to be in {wanted} stores" if wanted else "each group is in every store")
+    stores = "one store" if wanted == 1 else f"{wanted} stores"
+    say(f"each group is to be in {stores}" if wanted else "each group is in every store")
     say(_copies(bytes_per_second, settings))
     for problem in found["problems"]:
         say(problem)

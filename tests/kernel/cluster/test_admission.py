@@ -60,6 +60,9 @@ def test_a_wiped_disk_leaves_with_its_old_identity_before_it_joins_anew() -> Non
         facts("s3"),
         facts("new"),
     )
+    replaced = Admit(3, facts("new"), 4, replaces=2)
+    assert code_of(replaced, members(1, 2, 3), {1, 2}) is Code.NOT_ALLOWED, "it has one place"
+    assert admitted(members(1, 2, 3), Admit(3, facts("new"), 4, replaces=3), {1, 2}, 4) == record
 
 
 def test_nobody_leaves_whose_going_would_cost_the_majority() -> None:
