@@ -1,6 +1,8 @@
 """What may be asked of the register: who joins, and who leaves. Pure; for the leader of group 0.
 
-One store at a time joins or leaves: every other rule then sees the members as they are.
+One store at a time joins or leaves: every other rule then sees the members as they are. But
+where the number of replicas is set a store may join while another leaves, for that may wait for the
+room which this one brings.
 """
 
 from __future__ import annotations
@@ -15,10 +17,15 @@ from .records import NodeRecord, NodeState
 
 
 def admitted(
-    records: Mapping[int, NodeRecord], asked: Admit, alive: Collection[int], data_groups: int
+    records: Mapping[int, NodeRecord],
+    asked: Admit,
+    alive: Collection[int],
+    data_groups: int,
+    replicas: int = 0,
 ) -> NodeRecord | None:
     """The record to be written for a store that wants to belong to the cluster; None if it does
-    already. `alive`: numbers of the stores that answer with the data directory they joined with.
+    already. `alive`: numbers of the stores that answer with the data directory they joined with;
+    `replicas`: how many each data group is to have, 0: one in each store.
 
     Raises KernelError: INVALID_ARGUMENT (another number of data groups; a store to be replaced that
     is none), ALREADY_EXISTS (its number is another's, or it has a place already),
@@ -35,7 +42,8 @@ def admitted(
     known = records.get(asked.number)
     if known is not None and known.facts.store == asked.facts.store:
         return _again(records, known, asked)
-    _one_at_a_time(records, asked.number)
+    waits_for = (NodeState.JOINING,) if replicas else (NodeState.JOINING, NodeState.LEAVING)
+    _one_at_a_time(records, asked.number, waits_for)
     _another_host(records, asked)
     if known is not None:
         if asked.number in alive:
@@ -78,9 +86,13 @@ def _again(records: Mapping[int, NodeRecord], known: NodeRecord, asked: Admit) -
     return replace(known, facts=asked.facts)
 
 
-def _one_at_a_time(records: Mapping[int, NodeRecord], number: int) -> None:
+def _one_at_a_time(
+    records: Mapping[int, NodeRecord],
+    number: int,
+    states: Collection[NodeState] = (NodeState.JOINING, NodeState.LEAVING),
+) -> None:
     for each in records.values():
-        if each.state is not NodeState.MEMBER and each.number != number:
+        if each.state in states and each.number != number:
             raise KernelError(
                 Code.IN_USE,
                 f"store {each.number} is {each.state} just now: one at a time. `weir cluster "

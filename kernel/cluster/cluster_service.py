@@ -452,8 +452,11 @@ class ClusterService:
         asked = messages.unpack(payload, Admit)
         self._led(METADATA_GROUP)
         groups = len(self._store.home_groups)
+        replicas = self.replicas()
         self._write(
-            asked.number, lambda known: admitted(known, asked, self._alive(), groups), reply
+            asked.number,
+            lambda known: admitted(known, asked, self._alive(), groups, replicas),
+            reply,
         )
 
     def _dismiss(self, payload: bytes, reply: Reply) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kernel.cluster.admission import admitted, dismissed
 from kernel.cluster.leader_balance import moves
@@ -50,6 +51,17 @@ def test_a_store_that_has_a_place_takes_nobody_elses() -> None:
     del known[2]
     known[3] = NodeRecord(3, NodeState.MEMBER, facts("s3"))
     assert admitted(known, Admit(3, facts("s3"), 4, replaces=2), {1}, 4) is None, "and it has it"
+
+
+def test_a_store_joins_while_another_leaves_where_that_may_wait_for_its_room() -> None:
+    known = members(1, 2, 3, 4)
+    known[4] = replace(known[4], state=NodeState.LEAVING)
+    asked, alive = Admit(5, facts("s5"), 4), {1, 2, 3, 4}
+    assert admitted(known, asked, alive, 4, 3) == NodeRecord(5, NodeState.JOINING, facts("s5"))
+    assert code_of(asked, known, alive) is Code.IN_USE, "no number is set: it takes a vote with it"
+    known[4] = replace(known[4], state=NodeState.JOINING)
+    with pytest.raises(KernelError, match="store 4 is joining just now"):
+        admitted(known, asked, alive, 4, 3)
 
 
 def test_a_wiped_disk_leaves_with_its_old_identity_before_it_joins_anew() -> None:
