@@ -537,6 +537,8 @@ class ClusterService:
         asked = messages.unpack(payload, Drain)
         now_ms, drained = self._now_ms(), self._drained()
         if asked.undo != (asked.name in drained):
+            if asked.undo:
+                self.gateways.check_known(asked.name, now_ms)
             reply(messages.pack(StepProgress(True, "nothing changes")))
             return
         if not asked.undo:

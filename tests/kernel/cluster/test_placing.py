@@ -326,6 +326,8 @@ class Asked:
         self.moves: list[tuple[ReplicaMove, int]] = []
         self.towards: list[Towards] = []
         self.handed: list[tuple[int, int]] = []
+        self.states: dict[int, NodeState] = {}
+        """Of stores that are no members."""
         self.placing = Placing(self.put_move, self.ask, self.hand_over)
 
     async def put_move(self, move: ReplicaMove, version: int) -> None:
@@ -345,7 +347,9 @@ class Asked:
         answer: tuple[int, ...] = (1, 2, 3, 4),
         is_calm: bool = False,
     ) -> None:
-        records = {each: record(each) for each in (1, 2, 3, 4)}
+        records = {
+            each: record(each, self.states.get(each, NodeState.MEMBER)) for each in (1, 2, 3, 4)
+        }
         reports = {each: report(each, *groups) for each in answer}
         found = {each.group: each for each in groups}
         begun = self.placing.look(
@@ -392,6 +396,16 @@ async def test_nothing_is_held_only_once_every_group_says_so() -> None:
     assert asked.placing.still_held(4, [1], coming) == "group 1: is on its way to store 4"
     await asked.look([METADATA, led(1, 1, 1, 2, learners=(4,))], coming)
     assert asked.placing.still_held(4, [1], {}) == "group 1: is still in store 4"
+
+
+async def test_a_store_that_cannot_leave_says_what_it_waits_for() -> None:
+    asked = Asked()
+    asked.states[4] = NodeState.LEAVING
+    await asked.look([METADATA, led(1, 1, 1, 2, 4)], answer=(1, 2, 4))
+    assert asked.placing.still_held(4, [1], {}) == (
+        "no other answers and has room for 1 of its groups: have another one join; "
+        "group 1: is still in store 4"
+    )
 
 
 def test_the_number_of_replicas_is_a_record() -> None:
