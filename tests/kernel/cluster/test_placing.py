@@ -190,6 +190,49 @@ async def test_stores_that_join_take_their_share_and_who_leaves_gives_it_away_fi
             await store.stop()
 
 
+async def test_a_store_that_cannot_leave_does_not_keep_out_the_one_that_would_let_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four stores one is dead: where three replicas are wanted, nobody can take those of a store
+    that is to leave.
+    """
+    monkeypatch.setattr(manager, "COMPARE_MS", 200)
+    ports = free_ports(5)
+    peers = {number: ("127.0.0.1", port) for number, port in enumerate(ports, 1)}
+    stores = [
+        Store(number, tmp_path / str(number), ports[number - 1], peers, GROUPS, REPLICAS)
+        for number in range(1, 6)
+    ]
+    first, _, leaver, dead, comes = stores
+
+    async def join(store: Store) -> None:
+        await store.cluster_admin.admit(Admit(store.number, store.facts, GROUPS))
+        await until(lambda: store.number in first.roster.records)
+        await until(lambda: first.roster.records[store.number].state is NodeState.MEMBER)
+
+    try:
+        for store in stores:
+            await store.start()
+        await until(lambda: 1 in first.roster.records)
+        for store in stores[1:4]:
+            await join(store)
+        await comes_to(first, is_whole)
+        await dead.stop()
+        stores.remove(dead)
+        await first.cluster_admin.dismiss(leaver.number)
+        await comes_to(
+            first, lambda now: any("have another one join" in each.error for each in now.nodes)
+        )
+        await join(comes)
+        await until(lambda: leaver.number not in first.roster.records)
+        await first.cluster_admin.dismiss(dead.number)
+        await until(lambda: sorted(first.roster.records) == [1, 2, 5])
+        await comes_to(first, is_whole)
+    finally:
+        for store in reversed(stores):
+            await store.stop()
+
+
 # --- Pure parts -----------------------------------------------------------------------------------
 
 
