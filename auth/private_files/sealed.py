@@ -70,6 +70,10 @@ class KeyRing:
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
         self._active = list(keys)[-1]
         self._random_bytes = random_bytes
+        self.lacks: int | None = None
+        """Id of the key that a secret was sealed by and that is not here, the last that was met: it
+        was sealed where there is another file.
+        """
 
     def seal(self, secret: bytes, context: bytes) -> bytes:
         """An envelope that only `unseal` with the same context opens.
@@ -90,6 +94,7 @@ class KeyRing:
         _, key_id, nonce = _HEADER.unpack_from(envelope)
         cipher = self._ciphers.get(key_id)
         if cipher is None:
+            self.lacks = key_id
             message = f"a secret is sealed by key {key_id:08x}, which is not in the key file"
             raise AuthError(AuthCode.DAMAGED, message)
         header = envelope[: _HEADER.size]

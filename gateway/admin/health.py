@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from adapters.memory import GatewayMemory
+    from auth.private_files.sealed import KeyRing
     from gateway.admin.metrics.topic_metrics import TopicMetrics
     from gateway.reporting.node_metering import NodeMetering
 
@@ -71,6 +72,20 @@ def metering_check(metering: NodeMetering | None) -> Check:
     """Whether what is served is counted; `metering` None: that is switched off."""
     unmetered = metering.failure if metering is not None else ""
     return Check("metering", not unmetered, unmetered)
+
+
+def keys_check(keys: KeyRing | None) -> Check:
+    """Whether clients have come with access keys that cannot be opened here: an alarm, since others
+    are served. None: nobody is served yet.
+    """
+    if keys is None or keys.lacks is None:
+        return Check("keys", True, "")
+    reason = (
+        f"secrets of access keys are sealed by key {keys.lacks:08x}, which node.key_file here does "
+        "not have, so that these clients are refused: copy the key file of the gateway that has "
+        "it, and start again"
+    )
+    return Check("keys", True, reason)
 
 
 def memory_check(memory: GatewayMemory | None) -> Check:

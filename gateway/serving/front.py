@@ -103,9 +103,10 @@ class Front:
             for path, each in settings.open_listeners().items()
         ]
         self._key_file = Path(settings.node.key_file or data / "secrets.key")
-        self._keys = open_key_ring(self._key_file)
-        self._identity = Identity(self._keys.unseal, development_principals(self._reachable), clock)
-        self._principals = Principals(client, self._identity.store, self._keys, clock, random)
+        self.keys = open_key_ring(self._key_file)
+        """Opens the secrets of access keys."""
+        self._identity = Identity(self.keys.unseal, development_principals(self._reachable), clock)
+        self._principals = Principals(client, self._identity.store, self.keys, clock, random)
         self.adapters: list[Adapter] = []
         self._inside = Inside()
         self.management: ASGIApp | None = None

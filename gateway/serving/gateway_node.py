@@ -25,7 +25,14 @@ from auth.private_files.files import read_or_create_private
 from auth.private_files.tokens import open_admin_token
 from gateway.access.turned_away import TurnedAway
 from gateway.admin.app import build_waiting_app
-from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
+from gateway.admin.health import (
+    Check,
+    HealthRoutes,
+    keys_check,
+    memory_check,
+    metering_check,
+    serving_check,
+)
 from gateway.admin.http.server import Exchange
 from gateway.admin.metrics.gateway_metrics import GatewayFigures, stores_check
 from gateway.admin.metrics.history import History
@@ -150,6 +157,7 @@ class GatewayNode(ServingNode):
             Check("clients", not draining, "the clients of this gateway move to others" * draining),
             Check("disk", accepting, "" if accepting else full),
             memory_check(self._front.memory if self._front is not None else None),
+            keys_check(self._front.keys if self._front is not None else None),
             metering_check(self._metering),
             Check("certificate", True, self._certificates.alarms),
             *(

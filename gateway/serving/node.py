@@ -18,7 +18,14 @@ import structlog
 from auth.private_files.tokens import open_admin_token
 from gateway.access.tenant_book import limit_tenants
 from gateway.access.will_rights import WillRights
-from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
+from gateway.admin.health import (
+    Check,
+    HealthRoutes,
+    keys_check,
+    memory_check,
+    metering_check,
+    serving_check,
+)
 from gateway.admin.metrics.history import History
 from gateway.admin.metrics.store_metrics import (
     StoreFigures,
@@ -157,6 +164,7 @@ class Node(ServingNode):
             damage_check(local),
             features_check(local),
             memory_check(self._front.memory if self._front is not None else None),
+            keys_check(self._front.keys if self._front is not None else None),
             metering_check(self._metering),
             Check("certificate", True, self._certificates.alarms),
         ]

@@ -134,6 +134,7 @@ class StoreNode(ServingNode):
             security.secret,
             {**roster.addresses(), number: own},
             self._clock,
+            given=roster.given,
             tls=security.client_tls,
         )
         self._remote = remote
@@ -229,6 +230,7 @@ class StoreNode(ServingNode):
             security.secret,
             roster.addresses(),
             self._clock,
+            given=roster.given,
             server_tls=security.server_tls,
             client_tls=security.client_tls,
             admit=roster.admit,
@@ -315,7 +317,7 @@ class StoreNode(ServingNode):
             damage_check(local),
             place(local, links, remote, roster),
             replicas_check(self._cluster_service),
-            features_check(local),
+            features_check(local) if roster.own is not None else Check("features", True, ""),
             metering_check(self._metering),
             Check("certificate", True, self._certificates.alarms),
         ]

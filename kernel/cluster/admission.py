@@ -1,6 +1,8 @@
 """What may be asked of the register: who joins, and who leaves. Pure; for the leader of group 0.
 
-One store at a time joins or leaves: every other rule then sees the members as they are.
+One store at a time joins or leaves: every other rule then sees the members as they are. But
+where the number of replicas is set a store may join while another leaves, for that may wait for the
+room which this one brings.
 """
 
 from __future__ import annotations
@@ -15,15 +17,20 @@ from .records import NodeRecord, NodeState
 
 
 def admitted(
-    records: Mapping[int, NodeRecord], asked: Admit, alive: Collection[int], data_groups: int
+    records: Mapping[int, NodeRecord],
+    asked: Admit,
+    alive: Collection[int],
+    data_groups: int,
+    replicas: int = 0,
 ) -> NodeRecord | None:
     """The record to be written for a store that wants to belong to the cluster; None if it does
-    already. `alive`: numbers of the stores that answer with the data directory they joined with.
+    already. `alive`: numbers of the stores that answer with the data directory they joined with;
+    `replicas`: how many each data group is to have, 0: one in each store.
 
     Raises KernelError: INVALID_ARGUMENT (another number of data groups; a store to be replaced that
     is none), ALREADY_EXISTS (its number is another's, or it has a place already),
-    NOT_ALLOWED (its host has a store, or it is leaving), IN_USE (another store is joining or
-    leaving).
+    NOT_ALLOWED (its host has a store, it is leaving, or it takes its own place and nobody's),
+    IN_USE (another store is joining or leaving).
     """
     if asked.data_groups != data_groups:
         raise KernelError(
@@ -35,7 +42,8 @@ def admitted(
     known = records.get(asked.number)
     if known is not None and known.facts.store == asked.facts.store:
         return _again(records, known, asked)
-    _one_at_a_time(records, asked.number)
+    waits_for = (NodeState.JOINING,) if replicas else (NodeState.JOINING, NodeState.LEAVING)
+    _one_at_a_time(records, asked.number, waits_for)
     _another_host(records, asked)
     if known is not None:
         if asked.number in alive:
@@ -43,6 +51,12 @@ def admitted(
                 Code.ALREADY_EXISTS,
                 f"store {asked.number} answers with the data directory that it joined with: give "
                 "the new store another number",
+            )
+        if asked.replaces in records and asked.replaces != asked.number:
+            raise KernelError(
+                Code.NOT_ALLOWED,
+                f"store {asked.number} has a place in the cluster, which it takes with its new "
+                "data directory: join without --replaces, or with a number that no store has",
             )
         return replace(known, state=NodeState.LEAVING, then=asked.facts)
     if asked.replaces and asked.replaces not in records:
@@ -72,11 +86,18 @@ def _again(records: Mapping[int, NodeRecord], known: NodeRecord, asked: Admit) -
     return replace(known, facts=asked.facts)
 
 
-def _one_at_a_time(records: Mapping[int, NodeRecord], number: int) -> None:
+def _one_at_a_time(
+    records: Mapping[int, NodeRecord],
+    number: int,
+    states: Collection[NodeState] = (NodeState.JOINING, NodeState.LEAVING),
+) -> None:
     for each in records.values():
-        if each.state is not NodeState.MEMBER and each.number != number:
-            message = f"store {each.number} is {each.state} just now: one at a time"
-            raise KernelError(Code.IN_USE, message)
+        if each.state in states and each.number != number:
+            raise KernelError(
+                Code.IN_USE,
+                f"store {each.number} is {each.state} just now: one at a time. `weir cluster "
+                "status` shows what it waits for; ask again once it is done",
+            )
 
 
 def _another_host(records: Mapping[int, NodeRecord], asked: Admit) -> None:

@@ -452,8 +452,11 @@ class ClusterService:
         asked = messages.unpack(payload, Admit)
         self._led(METADATA_GROUP)
         groups = len(self._store.home_groups)
+        replicas = self.replicas()
         self._write(
-            asked.number, lambda known: admitted(known, asked, self._alive(), groups), reply
+            asked.number,
+            lambda known: admitted(known, asked, self._alive(), groups, replicas),
+            reply,
         )
 
     def _dismiss(self, payload: bytes, reply: Reply) -> None:
@@ -534,6 +537,8 @@ class ClusterService:
         asked = messages.unpack(payload, Drain)
         now_ms, drained = self._now_ms(), self._drained()
         if asked.undo != (asked.name in drained):
+            if asked.undo:
+                self.gateways.check_known(asked.name, now_ms)
             reply(messages.pack(StepProgress(True, "nothing changes")))
             return
         if not asked.undo:

@@ -277,13 +277,17 @@ class Gateways:
 
     # --- For operators ----------------------------------------------------------------------
 
+    def check_known(self, name: str, now_ms: int) -> None:
+        """Whether a gateway reports. Raises KernelError NOT_FOUND."""
+        self._forget(now_ms)
+        if name not in self._known:
+            raise KernelError(Code.NOT_FOUND, f"no gateway {name!r} is connected")
+
     def check_drain(self, name: str, drained: Collection[str], now_ms: int) -> None:
         """Whether a gateway may be drained. Raises KernelError: NOT_FOUND; NOT_ALLOWED: nobody
         would serve its clients.
         """
-        self._forget(now_ms)
-        if name not in self._known:
-            raise KernelError(Code.NOT_FOUND, f"no gateway {name!r} is connected")
+        self.check_known(name, now_ms)
         if not [each for each, _ in self._serving({*drained, name})]:
             message = "there is no other gateway that could serve its clients"
             raise KernelError(Code.NOT_ALLOWED, message)

@@ -59,8 +59,8 @@ class Placing:
         """As they were reported then."""
 
     def still_held(self, store: int, data_groups: Iterable[int], moving: Moving) -> str:
-        """What of the data groups a store is a member of, or is on its way to be, by the last look;
-        empty: nothing.
+        """What of the data groups a store is a member of, or is on its way to be, by the last look,
+        and why it stays so; empty: nothing.
         """
         told: list[str] = []
         for number in data_groups:
@@ -71,6 +71,8 @@ class Placing:
                 told.append(f"group {number}: is still in store {store}")
             elif number in moving and moving[number][1].to == store:
                 told.append(f"group {number}: is on its way to store {store}")
+        if told and store in self.plan.staying:
+            told.insert(0, f"{self.plan.staying[store]}: have another one join")
         return "; ".join(told)
 
     def look(

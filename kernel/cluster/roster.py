@@ -85,7 +85,9 @@ class Roster:
         self.cluster = home.cluster
         self.number = home.number
         self.store = store
-        self._given = dict(peers)
+        self.given = dict(peers)
+        """Where stores are, as the operator says: who is not where the register says may be there.
+        """
         self._founder = home.founder
         self._restored = home.restored
         self.records = {each.number: each for each in home.known}
@@ -128,7 +130,7 @@ class Roster:
     def addresses(self) -> dict[int, Address]:
         """Where each store is: as the register says, or else the operator."""
         if not self.records:
-            return dict(self._given)
+            return dict(self.given)
         found = {n: (each.facts.host, each.facts.port) for n, each in self.records.items()}
         for number, (was, now) in self._restored.elsewhere.items() if self._restored else ():
             if found.get(number) == was:
@@ -140,7 +142,7 @@ class Roster:
         reason = self._refusal(peer)
         if reason is None:
             self.refusals.pop(peer.node, None)
-        elif peer.node in self.records or peer.node in self._given:
+        elif peer.node in self.records or peer.node in self.given:
             self.refusals[peer.node] = reason
         return reason
 

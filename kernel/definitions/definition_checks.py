@@ -64,7 +64,7 @@ def check_resize(topic: TopicInfo, *, by_key: bool) -> None:
         "it is a stream, whose readers keep offsets in each queue": options.kind
         is TopicKind.STREAM,
         "its messages come in the order of its one queue; say that they need none but that of "
-        "their keys": has_one
+        "their keys (--by-key)": has_one
         and not by_key
         and not all(each.ordered for each in topic.groups.values()),
         "one consumer at a time gets its deliveries": any(

@@ -124,6 +124,11 @@ class Channel:
         return self._handshake.state is State.REFUSED
 
     @property
+    def was_turned_away(self) -> bool:
+        """Whether the other end has not let this one in."""
+        return self._handshake.was_turned_away
+
+    @property
     def peer(self) -> Hello:
         """Who is at the other end of an open channel."""
         assert self._handshake.peer is not None

@@ -94,6 +94,8 @@ class Handshake:
         self.peer: Hello | None = None
         """Who is at the other end; to be believed once the state is OPEN."""
         self.version = 0
+        self.was_turned_away = False
+        """Whether it is the other end that does not want this one."""
 
     @property
     def is_open(self) -> bool:
@@ -111,6 +113,7 @@ class Handshake:
         """
         if frame.kind == RpcFrameKind.REFUSED:
             self.state = State.REFUSED
+            self.was_turned_away = True
             raise RpcError(f"refused by the other end: {readable(frame.payload)}")
         step = _STEPS.get((self.state, frame.kind))
         if step is None:

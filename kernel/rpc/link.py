@@ -339,6 +339,11 @@ class Dialer:
         self, host: str, port: int, make: MakeChannel, clock: Clock, tls: ssl.SSLContext | None
     ) -> None:
         self.address = host, port
+        """Where the other end should be."""
+        self.also: tuple[str, int] | None = None
+        """Where it may be instead: tried whenever it is not at `address`. None: nowhere."""
+        self.tried = self.address
+        """Where it was tried last; while there is a connection, where it is."""
         self._make = make
         self._clock = clock
         self._tls = tls
@@ -354,30 +359,37 @@ class Dialer:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        host, port = self.address
-        unheard = CLOSED_UNHEARD if self._tls is None else CLOSED_UNHEARD_TLS
         while True:
-            self._lost.clear()
-            try:
-                _transport, wire = await loop.create_connection(
-                    lambda: _Wire(self._make, self._clock, loop, self._lost.set, unheard=unheard),
-                    host,
-                    port,
-                    ssl=self._tls,
-                )
-            except OSError as error:  # of the network, or of TLS
-                self.last_error = error.strerror or str(error)
-            else:
-                self._wire = wire
-                await self._lost.wait()
-                self._wire = None
-                self.last_error = wire.channel.reason
-                if wire.channel.was_open:
+            errors: list[str] = []
+            for address in dict.fromkeys((self.address, self.also or self.address)):
+                error, was_open = await self._keep(address)
+                errors.append(error)
+                self.last_error = "; ".join(errors)
+                if was_open:
                     self.failures = 0
+                    break
             self.failures += 1
             pause = RETRY_SECONDS_MIN * 2 ** min(self.failures - 1, 10)
             await asyncio.sleep(min(pause, RETRY_SECONDS_MAX))
+
+    async def _keep(self, address: tuple[str, int]) -> tuple[str, bool]:
+        """Connect; once the connection is gone, or there is none, why, and whether it was open."""
+        self.tried = address
+        self._lost.clear()
+        loop = asyncio.get_running_loop()
+        unheard = CLOSED_UNHEARD if self._tls is None else CLOSED_UNHEARD_TLS
+        try:
+            _transport, wire = await loop.create_connection(
+                lambda: _Wire(self._make, self._clock, loop, self._lost.set, unheard=unheard),
+                *address,
+                ssl=self._tls,
+            )
+        except OSError as error:  # of the network, or of TLS
+            return f"{spelled(address)}: {error.strerror or error}", False
+        self._wire = wire
+        await self._lost.wait()
+        self._wire = None
+        return wire.channel.reason, wire.channel.was_open
 
     @property
     def channel(self) -> Channel | None:
@@ -392,3 +404,9 @@ class Dialer:
             await asyncio.gather(self._task, return_exceptions=True)
         if self._wire is not None:
             self._wire.close("shutting down")
+
+
+def spelled(address: tuple[str, int]) -> str:
+    """`HOST:PORT`, as people write it."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

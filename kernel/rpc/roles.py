@@ -47,5 +47,5 @@ class Roles:
 
     def closed(self, channel: Channel, reason: str) -> None:
         """Nothing to do: it was never open."""
-        if channel.was_refused:
+        if channel.was_turned_away:
             self.refused = reason

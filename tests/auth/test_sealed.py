@@ -169,6 +169,15 @@ def test_the_number_of_keys_is_bounded(tmp_path: Path) -> None:
 KEY_LINE = b"00000001 " + b"A" * 43 + b"=\n"
 
 
+def test_a_ring_says_which_key_it_lacks() -> None:
+    """Another gateway's file: nothing that it sealed opens here."""
+    ring = KeyRing({1: NEW})
+    assert ring.lacks is None
+    with pytest.raises(AuthError, match="aabbccdd"):
+        ring.unseal(SEALED, b"context")
+    assert ring.lacks == 0xAABBCCDD
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -13,8 +13,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 
-from auth.errors import AuthCode
-from gateway.admin.health import HealthRoutes, metering_check, serving_check
+from auth.errors import AuthCode, AuthError
+from auth.private_files.sealed import KeyRing
+from gateway.admin.health import HealthRoutes, keys_check, metering_check, serving_check
 from gateway.admin.http.callers import OPERATOR, set_caller
 from gateway.admin.http.errors import STATUS
 from gateway.admin.metrics.store_metrics import disk_check
@@ -58,6 +59,7 @@ def test_health_names_its_checks(node: Process) -> None:
         "damage": True,
         "features": True,
         "memory": True,
+        "keys": True,
         "certificate": True,
         "metering": True,
     }
@@ -103,6 +105,16 @@ def test_paths_and_methods_that_are_not_there(node: Process) -> None:
     assert (found.status, found.json["error"]["code"]) == (404, "no_such_path")
     found = node.api("DELETE", "/health")
     assert (found.status, found.json["error"]["code"]) == (405, "method_not_allowed")
+
+
+def test_a_key_file_that_is_not_that_of_the_other_gateways_is_said() -> None:
+    """Clients with access keys hear of an internal failure; who operates the gateway hears why."""
+    ours, others = KeyRing({1: bytes(32)}), KeyRing({2: bytes(range(32))})
+    assert (keys_check(None).reason, keys_check(ours).reason) == ("", "")
+    with pytest.raises(AuthError):
+        ours.unseal(others.seal(b"secret", b"key"), b"key")
+    found = keys_check(ours)
+    assert (found.ok, "copy the key file" in found.reason) == (True, True), "others are served"
 
 
 def test_every_error_of_kernel_and_auth_has_a_status() -> None:

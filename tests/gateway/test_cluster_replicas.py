@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
+from gateway.commands.admin import cluster as cluster_commands
 from gateway.commands.admin.cluster import _received
+from gateway.commands.common.output import CommandError
 from tests.gateway.cluster import GROUPS, Cluster, until
 from tests.gateway.test_cluster_processes import ran
 
@@ -111,6 +115,21 @@ def test_four_stores_hold_three_replicas_of_each_group_and_one_that_leaves_gives
         )
         found = held(cluster.status())
         assert (sum(found.values()), found[leaver]) == (held_by_all, 0)
+
+
+def test_a_join_that_hears_nothing_says_where_to_look(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store that joins knows no register as long as something is in its way."""
+
+    class Silent:
+        def get(self, _path: str) -> Any:
+            return {"nodes": []}
+
+    monkeypatch.setattr(cluster_commands, "SILENT_MS", 0)
+    with pytest.raises(CommandError, match="store 5 is not done within 0 s"):
+        cluster_commands._await(cast("Any", Silent()), 5, "member", 0)
+    assert "`weir cluster status` at another store" in capsys.readouterr().err
 
 
 def test_replicas_are_kept_in_as_many_zones_as_there_are(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ app = typer.Typer(help="The stores of a cluster.", no_args_is_help=True)
 WAIT_SECONDS = 600
 """For a store to take over all data, or to leave: what is longer goes on without the command."""
 
+SILENT_MS = 5_000
+"""A store that joins hears of the register within a second or two, if nothing is in the way."""
+
 LOOK_SECONDS = 0.3
 
 DEFAULT = "default"
@@ -202,7 +205,8 @@ def _put_state(number: int, state: str, output: Format) -> None:
 def _await(api: Api, number: int, state: str | None, seconds: int) -> None:
     """Look until a store is in a state, None: until it is gone. Raises CommandError."""
     clock = SystemClock()
-    ends_ms = clock.monotonic_ms() + seconds * 1_000
+    begins_ms = clock.monotonic_ms()
+    ends_ms, silent_ms = begins_ms + seconds * 1_000, begins_ms + SILENT_MS
     pause = threading.Event()
     told = ""
     while True:
@@ -211,6 +215,11 @@ def _await(api: Api, number: int, state: str | None, seconds: int) -> None:
         if (store["state"] if store is not None else None) == state:
             return
         reason = store["error"] if store is not None else ""
+        if not found and clock.monotonic_ms() >= silent_ms:
+            reason = (
+                "has asked to be let in, and has heard nothing yet: `weir cluster status` at "
+                "another store says what it waits for"
+            )
         if reason and reason != told:
             say(f"store {number}: {reason}")
             told = reason
@@ -372,7 +381,8 @@ def replicas(
         "groups": found["groups"],
     }
     put(shown, Table(("group", "stores", "short", "moving"), rows), output)
-    say(f"each group is to be in {wanted} stores" if wanted else "each group is in every store")
+    stores = "one store" if wanted == 1 else f"{wanted} stores"
+    say(f"each group is to be in {stores}" if wanted else "each group is in every store")
     say(_copies(bytes_per_second, settings))
     for problem in found["problems"]:
         say(problem)

@@ -249,10 +249,12 @@ class Evening:
 
 
 def overload(holdings: Holdings, off: Uneven) -> str | None:
-    """What is to be said of a store that no move mends; None: it has not much to do."""
-    if off.off < 0:
-        return None
+    """What is to be said of a store that no move mends; None: it has not much to do, or does not
+    answer, so that nobody knows what it can do.
+    """
     store = holdings.able[off.store]
+    if off.off < 0 or not store.view.answers:
+        return None
     used = (store.share[off.figure] + store.off[off.figure]) / store.capacity[off.figure]
     if used < BUSY:
         return None

@@ -100,10 +100,10 @@ class _Planner:
         """The plan."""
         for group in sorted(self._holdings.groups, key=lambda each: (self._sound(each), each)):
             self._look(group)
-        self._plan.problems += [
-            f"store {store} leaves, but no other answers and has room for {count} of its groups"
-            for store, count in sorted(self._stays.items())
-        ]
+        for store, count in sorted(self._stays.items()):
+            why = f"no other answers and has room for {count} of its groups"
+            self._plan.staying[store] = why
+            self._plan.problems.append(f"store {store} leaves, but {why}")
         self._even()
         return self._plan
 

@@ -153,6 +153,8 @@ class Plan:
     """Stores that were joining and have their share."""
     problems: list[str] = field(default_factory=list)
     """What no move mends."""
+    staying: dict[int, str] = field(default_factory=dict)
+    """Of them, by store: why one that leaves cannot now."""
 
 
 def by_number(stores: Iterable[StoreView]) -> dict[int, StoreView]:

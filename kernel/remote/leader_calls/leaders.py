@@ -107,12 +107,14 @@ class RemoteLeaders:
         addresses: Mapping[int, Address],
         clock: Clock,
         *,
+        given: Mapping[int, Address] | None = None,
         tls: ssl.SSLContext | None = None,
         call_ms: int = CALL_MS,
         question_ms: int = QUESTION_MS,
     ) -> None:
         """`own`: who this gateway is, with a new nonce each time, and in `store` an id of its
-        process. `addresses`: of every store, by number. Starts with `start`.
+        process. `addresses`: of every store, by number. `given`: by the operator, whom those are
+        tried at too that do not answer elsewhere; None: the same. Starts with `start`.
         """
         self._own = own
         self._secret = secret
@@ -120,6 +122,7 @@ class RemoteLeaders:
         self._tls = tls
         self._question_ms = question_ms
         self._loop = asyncio.get_running_loop()
+        self._given = dict(addresses if given is None else given)
         self._dialers = {node: self._dialer(node, *each) for node, each in addresses.items()}
         self._closing: list[asyncio.Task[None]] = []
         self._started = False
@@ -136,7 +139,9 @@ class RemoteLeaders:
 
     def _dialer(self, node: int, host: str, port: int) -> Dialer:
         make = partial(self._channel, node)
-        return Dialer(host, port, make, self._clock, self._tls)
+        dialer = Dialer(host, port, make, self._clock, self._tls)
+        dialer.also = self._given.get(node)
+        return dialer
 
     def _channel(self, node: int, wake: Callable[[], None]) -> Channel:
         own = self._own()
@@ -226,7 +231,8 @@ class RemoteLeaders:
     def _dial(self, node: int, address: Address) -> None:
         dialer = self._dialers.get(node)
         if dialer is not None:
-            if dialer.address == address:
+            if address in (dialer.address, dialer.tried):
+                dialer.address = address
                 return
             self._hang_up(node)
         dialer = self._dialers[node] = self._dialer(node, *address)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Protocol
 
 from ...common.errors import Code, KernelError
@@ -69,20 +70,24 @@ class PeerLinks:
         addresses: Mapping[int, Address],
         clock: Clock,
         *,
+        given: Mapping[int, Address] | None = None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         admit: Admit | None = None,
         turned_away: TurnedAway | None = None,
     ) -> None:
         """`own`: who this node is, with a new nonce each time. `addresses`: of every store, by
-        number, this one included. `admit`: why a node may not connect; default: it must be of the
-        same cluster and one of these. `turned_away` hears of every process that was not let in.
+        number, this one included. `given`: by the operator, where those are tried too that do not
+        answer elsewhere; None: the same. `admit`: why a node may not connect; default: it must be
+        of the same cluster and one of these. `turned_away` hears of every process that was not let
+        in.
         """
         self._own = own
         self._secret = secret
         self.node = own().node
         self._cluster = own().cluster
         self._addresses = dict(addresses)
+        self._given = dict(addresses if given is None else given)
         self._clock = clock
         self._client_tls = client_tls
         self._admit = admit or self._known
@@ -91,6 +96,7 @@ class PeerLinks:
         self.acceptor = Acceptor(self._accepted, clock, server_tls, CONNECTIONS_MAX, turned_away)
         self._dialers: dict[int, Dialer] = {}
         self._channels: dict[int, Channel] = {}
+        self._open: list[Channel] = []
         self._outbox: dict[int, tuple[list[bytes], list[bytes]]] = {}
         """By node: parts for the control lane, and for the other."""
         self._receiving: Receiving | None = None
@@ -123,7 +129,9 @@ class PeerLinks:
         if node <= self.node or node in self._dialers:
             return
         host, port = self._addresses[node]
-        dialer = Dialer(host, port, self._dialed, self._clock, self._client_tls)
+        make = partial(self._dialed, node)
+        dialer = Dialer(host, port, make, self._clock, self._client_tls)
+        dialer.also = self._given.get(node)
         self._dialers[node] = dialer
         dialer.start()
 
@@ -139,7 +147,10 @@ class PeerLinks:
             return
         self._addresses = dict(addresses)
         for node, dialer in list(self._dialers.items()):
-            if addresses.get(node) != dialer.address:
+            address = addresses.get(node)
+            if address is not None and address in (dialer.address, dialer.tried):
+                dialer.address = address
+            else:
                 del self._dialers[node]
                 self._in_background(dialer.stop())
         if self._started:
@@ -174,9 +185,15 @@ class PeerLinks:
         roles = self._roles
         return Channel(own, self._secret, roles.admit, roles, wake, now_ms, is_dialer=False)
 
-    def _dialed(self, wake: Callable[[], None]) -> Channel:
+    def _dialed(self, node: int, wake: Callable[[], None]) -> Channel:
         own, now_ms = self._own(), self._clock.monotonic_ms()
-        return Channel(own, self._secret, self._admit, self, wake, now_ms, is_dialer=True)
+
+        def admit(peer: Hello) -> str | None:
+            if peer.node != node:
+                return f"store {peer.node} is there, not store {node}"
+            return self._admit(peer)
+
+        return Channel(own, self._secret, admit, self, wake, now_ms, is_dialer=True)
 
     def _known(self, peer: Hello) -> str | None:
         if peer.cluster != self._cluster:
@@ -246,13 +263,21 @@ class PeerLinks:
         the other end has given up.
         """
         self._channels[peer.node] = channel
+        self._open.append(channel)
         self._roles.refused = ""
 
     def closed(self, channel: Channel, reason: str) -> None:
-        """A connection is gone."""
+        """A connection is gone; of who has another one that is older, that counts again: the other
+        end may have taken this store for another, and have gone at once.
+        """
+        if channel in self._open:
+            self._open.remove(channel)
         for node, known in list(self._channels.items()):
             if known is channel:
                 del self._channels[node]
+                for each in self._open:
+                    if each.peer.node == node:
+                        self._channels[node] = each
                 if self._receiving is not None:
                     self._receiving.unreachable(node)
 

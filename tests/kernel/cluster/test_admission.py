@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kernel.cluster.admission import admitted, dismissed
 from kernel.cluster.leader_balance import moves
@@ -52,6 +53,17 @@ def test_a_store_that_has_a_place_takes_nobody_elses() -> None:
     assert admitted(known, Admit(3, facts("s3"), 4, replaces=2), {1}, 4) is None, "and it has it"
 
 
+def test_a_store_joins_while_another_leaves_where_that_may_wait_for_its_room() -> None:
+    known = members(1, 2, 3, 4)
+    known[4] = replace(known[4], state=NodeState.LEAVING)
+    asked, alive = Admit(5, facts("s5"), 4), {1, 2, 3, 4}
+    assert admitted(known, asked, alive, 4, 3) == NodeRecord(5, NodeState.JOINING, facts("s5"))
+    assert code_of(asked, known, alive) is Code.IN_USE, "no number is set: it takes a vote with it"
+    known[4] = replace(known[4], state=NodeState.JOINING)
+    with pytest.raises(KernelError, match="store 4 is joining just now"):
+        admitted(known, asked, alive, 4, 3)
+
+
 def test_a_wiped_disk_leaves_with_its_old_identity_before_it_joins_anew() -> None:
     record = admitted(members(1, 2, 3), Admit(3, facts("new"), 4), {1, 2}, 4)
     assert record is not None
@@ -60,6 +72,9 @@ def test_a_wiped_disk_leaves_with_its_old_identity_before_it_joins_anew() -> Non
         facts("s3"),
         facts("new"),
     )
+    replaced = Admit(3, facts("new"), 4, replaces=2)
+    assert code_of(replaced, members(1, 2, 3), {1, 2}) is Code.NOT_ALLOWED, "it has one place"
+    assert admitted(members(1, 2, 3), Admit(3, facts("new"), 4, replaces=3), {1, 2}, 4) == record
 
 
 def test_nobody_leaves_whose_going_would_cost_the_majority() -> None:

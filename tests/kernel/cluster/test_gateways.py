@@ -144,8 +144,11 @@ def test_what_cannot_be_drained_is_refused() -> None:
         with pytest.raises(KernelError) as refused:
             found.table.check_drain(name, set(), found.now_ms)
         assert refused.value.code is code
+    with pytest.raises(KernelError, match="no gateway 'nobody' is connected"):
+        found.table.check_known("nobody", found.now_ms)
     found.second(told("a"), told("b"))
     found.table.check_drain("a", set(), found.now_ms)
+    found.table.check_known("a", found.now_ms)
 
 
 def test_traffic_above_the_bound_moves_some_clients_once_it_lasts() -> None:

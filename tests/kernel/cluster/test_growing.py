@@ -66,8 +66,9 @@ class Store:
         loop = asyncio.get_running_loop()
         addresses = self.roster.addresses()
         self.links = PeerLinks(
-            partial(self.hello, "store"), SECRET, addresses, CLOCK, admit=self.roster.admit
-        )
+            partial(self.hello, "store"), SECRET, addresses, CLOCK, given=self.roster.given,
+            admit=self.roster.admit,
+        )  # fmt: skip
         self.local = open_store(
             self.disk, CLOCK, RANDOM, partial(Worker, loop), _fatal, data_groups=self.data_groups,
             node=self.number, members=None if self.number == 1 else (), peers=self.links,
@@ -81,7 +82,9 @@ class Store:
         assert self.local.source is not None
         own = (self.facts.host, self.facts.port)
         await self.links.start(store.consensus, self.local.source, own)
-        self.remote = RemoteLeaders(partial(self.hello, GATEWAY), SECRET, addresses, CLOCK)
+        self.remote = RemoteLeaders(
+            partial(self.hello, GATEWAY), SECRET, addresses, CLOCK, given=self.roster.given
+        )
         join_peer_stores(self.local, self.remote, CLOCK, RANDOM)
         await self.local.start()
         self.remote.start()
@@ -174,6 +177,54 @@ async def test_the_address_of_one_store_is_enough_whatever_it_leads(tmp_path: Pa
             assert {1, 2} <= {*leaders.connected}
         finally:
             await gateway.stop()
+    finally:
+        for store in (third, second, first):
+            await store.stop()
+
+
+async def test_stores_that_are_all_elsewhere_at_once_find_each_other_by_their_settings(
+    tmp_path: Path,
+) -> None:
+    """The register has the old addresses, and nobody could write the new ones there."""
+    for store in await grown(tmp_path):
+        await store.stop()
+    ports = free_ports(2)
+    known = {number: ("127.0.0.1", port) for number, port in enumerate(ports, 1)}
+    stores = [Store(n, tmp_path / str(n), ports[n - 1], known) for n in (1, 2)]
+    for store in stores:
+        assert store.roster.addresses() != known
+        await store.start()
+    hello = partial(Hello, VERSIONS, "test", 0, "process", GATEWAY, "")
+    leaders = RemoteLeaders(lambda: hello(new_nonce(RANDOM.bits)), SECRET, known, CLOCK)
+    try:
+        leaders.start()
+        leaders.update({1: ("127.0.0.1", free_ports(1)[0]), 2: known[2]})  # as a gateway reads it
+        await until(lambda: all(each.roster.addresses() == known for each in stores))
+        await until(lambda: leaders.connected == [1, 2])
+    finally:
+        await leaders.stop()
+        for store in stores:
+            await store.stop()
+
+
+async def test_a_store_is_not_taken_for_another_at_whose_address_it_is(tmp_path: Path) -> None:
+    """Settings may be old. The connection that the two of them have goes on."""
+    first, second = await grown(tmp_path)
+    third = Store(3, tmp_path / "3", free_ports(1)[0], {1: ("127.0.0.1", first.facts.port)})
+    try:
+        await third.start()
+        await third.cluster_admin.admit(Admit(3, third.facts, 1))
+        await until(third.is_voter)
+        await first.stop()
+        first = Store(1, tmp_path / "1", first.facts.port, {3: ("127.0.0.1", second.facts.port)})
+        await third.stop()
+        await first.start()
+        await until(lambda: "is there, not store 3" in first.links.errors().get(3, ""))
+        await until(lambda: first.links.connected == [2] and second.links.connected == [1])
+        await until(lambda: first.leads() + second.leads() == 2)
+        third = Store(3, tmp_path / "3", third.facts.port, {})
+        await third.start()
+        await until(lambda: first.links.connected == [2, 3])
     finally:
         for store in (third, second, first):
             await store.stop()

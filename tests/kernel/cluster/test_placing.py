@@ -190,6 +190,49 @@ async def test_stores_that_join_take_their_share_and_who_leaves_gives_it_away_fi
             await store.stop()
 
 
+async def test_a_store_that_cannot_leave_does_not_keep_out_the_one_that_would_let_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four stores one is dead: where three replicas are wanted, nobody can take those of a store
+    that is to leave.
+    """
+    monkeypatch.setattr(manager, "COMPARE_MS", 200)
+    ports = free_ports(5)
+    peers = {number: ("127.0.0.1", port) for number, port in enumerate(ports, 1)}
+    stores = [
+        Store(number, tmp_path / str(number), ports[number - 1], peers, GROUPS, REPLICAS)
+        for number in range(1, 6)
+    ]
+    first, _, leaver, dead, comes = stores
+
+    async def join(store: Store) -> None:
+        await store.cluster_admin.admit(Admit(store.number, store.facts, GROUPS))
+        await until(lambda: store.number in first.roster.records)
+        await until(lambda: first.roster.records[store.number].state is NodeState.MEMBER)
+
+    try:
+        for store in stores:
+            await store.start()
+        await until(lambda: 1 in first.roster.records)
+        for store in stores[1:4]:
+            await join(store)
+        await comes_to(first, is_whole)
+        await dead.stop()
+        stores.remove(dead)
+        await first.cluster_admin.dismiss(leaver.number)
+        await comes_to(
+            first, lambda now: any("have another one join" in each.error for each in now.nodes)
+        )
+        await join(comes)
+        await until(lambda: leaver.number not in first.roster.records)
+        await first.cluster_admin.dismiss(dead.number)
+        await until(lambda: sorted(first.roster.records) == [1, 2, 5])
+        await comes_to(first, is_whole)
+    finally:
+        for store in reversed(stores):
+            await store.stop()
+
+
 # --- Pure parts -----------------------------------------------------------------------------------
 
 
@@ -326,6 +369,8 @@ class Asked:
         self.moves: list[tuple[ReplicaMove, int]] = []
         self.towards: list[Towards] = []
         self.handed: list[tuple[int, int]] = []
+        self.states: dict[int, NodeState] = {}
+        """Of stores that are no members."""
         self.placing = Placing(self.put_move, self.ask, self.hand_over)
 
     async def put_move(self, move: ReplicaMove, version: int) -> None:
@@ -345,7 +390,9 @@ class Asked:
         answer: tuple[int, ...] = (1, 2, 3, 4),
         is_calm: bool = False,
     ) -> None:
-        records = {each: record(each) for each in (1, 2, 3, 4)}
+        records = {
+            each: record(each, self.states.get(each, NodeState.MEMBER)) for each in (1, 2, 3, 4)
+        }
         reports = {each: report(each, *groups) for each in answer}
         found = {each.group: each for each in groups}
         begun = self.placing.look(
@@ -392,6 +439,16 @@ async def test_nothing_is_held_only_once_every_group_says_so() -> None:
     assert asked.placing.still_held(4, [1], coming) == "group 1: is on its way to store 4"
     await asked.look([METADATA, led(1, 1, 1, 2, learners=(4,))], coming)
     assert asked.placing.still_held(4, [1], {}) == "group 1: is still in store 4"
+
+
+async def test_a_store_that_cannot_leave_says_what_it_waits_for() -> None:
+    asked = Asked()
+    asked.states[4] = NodeState.LEAVING
+    await asked.look([METADATA, led(1, 1, 1, 2, 4)], answer=(1, 2, 4))
+    assert asked.placing.still_held(4, [1], {}) == (
+        "no other answers and has room for 1 of its groups: have another one join; "
+        "group 1: is still in store 4"
+    )
 
 
 def test_the_number_of_replicas_is_a_record() -> None:

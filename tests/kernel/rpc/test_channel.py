@@ -6,6 +6,7 @@ from kernel.common.errors import Code, KernelError
 from kernel.rpc.channel import BULK_BYTES_MAX, HANDSHAKE_MS, PING_MS, SILENT_MS
 from kernel.rpc.frame import FRAGMENT_BYTES
 from kernel.rpc.handshake import VERSIONS, Hello
+from kernel.rpc.roles import Roles
 from tests.kernel.rpc.pair import Pair, hello
 
 
@@ -45,6 +46,18 @@ def test_a_node_that_may_not_join_hears_why() -> None:
     pair = Pair(admit=lambda who: f"node {who.node} was removed").start()
     assert pair.notes[0].closed_for == ["refused by the other end: node 1 was removed"]
     assert pair.notes[1].closed_for == ["node 1 was removed"]
+    assert pair.dialer.was_turned_away
+
+
+def test_who_turns_another_away_does_not_say_that_it_was_refused() -> None:
+    """Its health would tell what is wrong with whoever has come."""
+    pair = Pair(admit=lambda who: f"node {who.node} was removed").start()
+    roles = Roles()
+    roles.closed(pair.acceptor, pair.notes[1].closed_for[0])
+    assert (pair.acceptor.was_refused, pair.acceptor.was_turned_away) == (True, False)
+    assert not roles.refused
+    roles.closed(pair.dialer, pair.notes[0].closed_for[0])
+    assert roles.refused == "refused by the other end: node 1 was removed"
 
 
 def test_versions_that_do_not_meet_are_refused() -> None:

@@ -121,6 +121,13 @@ def test_a_group_that_is_too_large_for_any_store_is_said() -> None:
     assert any("group 5 alone" in text for text in made.last.problems)
 
 
+def test_of_a_store_that_is_away_nobody_says_that_it_has_more_than_it_can_do() -> None:
+    """What it has room for is not known then."""
+    cluster = loaded(3, 12)
+    cluster.set_store(3, answers=False, capacity=CAPACITY._replace(live=1))
+    assert not cluster.calm().last.problems
+
+
 # --- Stores come and go ---------------------------------------------------------------------
 
 
