@@ -36,6 +36,7 @@ from kernel.api.model import (
     TopicOptions,
 )
 from kernel.api.tracing import TraceMode
+from kernel.common.errors import UNDECODABLE
 from kernel.definitions.sizes import Size, size_of_class
 from kernel.definitions.topic_sizes import Above, TopicSize
 
@@ -318,7 +319,7 @@ def _unpacked(packed: bytes) -> object:
     """What `_packed` makes the same bytes of."""
     try:
         value = msgspec.msgpack.decode(packed)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         value = packed
     if value is None or isinstance(value, str | int | float | bool):
         said: object = msgspec.json.decode(msgspec.json.encode(value))

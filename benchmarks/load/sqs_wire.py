@@ -19,6 +19,7 @@ import httptools
 import msgspec
 
 from benchmarks.load.errors import BenchError
+from kernel.common.errors import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -188,7 +189,7 @@ def messages_of(answer: Answer) -> list[Message]:
     answer.check("ReceiveMessage")
     try:
         return _MESSAGES.decode(answer.body).messages
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise BenchError(f"ReceiveMessage was answered with other JSON: {error}") from None
 
 

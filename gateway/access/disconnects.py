@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from kernel.api.client import PutRecord
+from kernel.common.errors import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +58,7 @@ class Disconnects:
             return
         try:
             told = msgspec.msgpack.decode(record[1], type=_Told)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             _log.error("disconnect left out", key=key, reason=str(error))
             return
         self._close(told, self.of_user(told.tenant, told.user))

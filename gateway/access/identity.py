@@ -35,6 +35,7 @@ from auth.users.records import (
 )
 from auth.users.store import AuthStore
 from gateway.access.renewed_hashes import RenewedHashes
+from kernel.common.errors import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -73,7 +74,7 @@ def decode_record(key: str, value: bytes) -> Record:
     """Inverse of encode_record. Raises AuthError DAMAGED if `value` is no record of `key`."""
     try:
         record = _DECODER.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise AuthError(AuthCode.DAMAGED, f"{key} holds no record: {error}") from None
     if key_of(record) != key:
         raise AuthError(AuthCode.DAMAGED, f"{key} holds the record of {key_of(record)}")

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from kernel.api.client import PutRecord
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 from kernel.quotas.limits import KINDS, LIMIT_MAX, Entity, LimitSet, settable
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def decode(key: str, value: bytes) -> tuple[Entity, LimitSet, list[str]]:
     entity = Entity(settable(parts[0]), *(unquote(part, errors="strict") for part in parts[1:]))
     try:
         told = msgspec.msgpack.decode(value, type=dict[str, int])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise ValueError(str(error)) from None
     known = {kind.value for kind in KINDS[entity.scope]}
     sound = {each: told[each] for each in told.keys() & known if 1 <= told[each] <= LIMIT_MAX}

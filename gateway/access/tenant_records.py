@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kernel.common.errors import UNDECODABLE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -61,5 +63,5 @@ def decode(value: bytes) -> dict[str, TenantRecord]:
     """Inverse of `encode`. Raises ValueError for what is no such value."""
     try:
         return _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise ValueError(str(error)) from None

@@ -11,6 +11,7 @@ import hashlib
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from kernel.common.errors import UNDECODABLE
 from kernel.common.feature_levels import newer
 
 FORMAT = 1
@@ -97,7 +98,7 @@ def decode(content: bytes, name: str) -> Backup:
     """A backup from its file. Raises BackupError."""
     try:
         backup = msgspec.json.decode(content, type=Backup)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise BackupError(f"{name} does not read: {error}") from None
     if backup.format != FORMAT:
         text = f"{name} has format {backup.format}, this Weir knows {FORMAT}"

@@ -22,7 +22,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -174,7 +174,7 @@ class MonthBill:
             return self._failed(f"it took longer than {RUN_S:.0f} s")
         try:
             summary = msgspec.json.decode(said)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return self._failed(complaint.strip() or "the billing jobs said nothing")
         invoices, left_out = await asyncio.to_thread(self._kept, period, summary)
         self.shown = MonthBillShown(

@@ -22,7 +22,7 @@ import structlog
 
 from gateway.reporting.system_stream import SystemStream
 from kernel.broker.tracing import Event
-from kernel.common.errors import KernelError
+from kernel.common.errors import UNDECODABLE, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,7 +91,7 @@ def events_in(body: bytes, topic: int) -> tuple[str, list[Event]]:
         return "", []
     try:
         written = _decoder.decode(memoryview(body)[_TOPIC.size :])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return "", []
     return (written.process, written.events) if written.version == _VERSION else ("", [])
 

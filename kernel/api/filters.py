@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..common.errors import Code, KernelError
+from ..common.errors import UNDECODABLE, Code, KernelError
 from . import message as messages
 from .message import Ext, tag_hash
 from .model import AttributesMatch, FilterKind, GroupFilter
@@ -117,7 +117,7 @@ def compile_filter(wanted: GroupFilter | None) -> MessageFilter | None:
         )
     try:
         values = tuple((name, msgspec.msgpack.decode(value)) for name, value in wanted.attributes)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         raise KernelError(
             Code.INVALID_ARGUMENT, "an attributes filter has values in msgpack"
         ) from None

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ..common.errors import Code, KernelError
+from ..common.errors import UNDECODABLE, Code, KernelError
 from ..common.ids import ADDED_FIRST, RaftGroup
 from ..common.limits import ADDED_GROUPS_MAX
 from .records import NodeRecord, NodeState
@@ -82,7 +82,7 @@ def read(records: Mapping[str, tuple[int, bytes]]) -> dict[int, tuple[int, Added
         if key.startswith(PREFIX):
             try:
                 record = _decoder.decode(value)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNDECODABLE:
                 continue
             found[record.number] = version, record
     return found

@@ -17,6 +17,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
+from ..common.errors import UNDECODABLE
 from ..remote.leader_calls import call_numbers as calls
 from ..remote.leader_calls.call_wire import WireError
 from .records import LABEL_LENGTH_MAX, Facts, Number
@@ -536,5 +537,5 @@ def unpack(payload: bytes, kind: type[_T]) -> _T:
     """Inverse of `pack`. Raises WireError."""
     try:
         return msgspec.msgpack.decode(payload, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise WireError(str(error)) from None

@@ -21,6 +21,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from ..common.errors import UNDECODABLE
+
 PREFIX = "cluster/node/"
 
 NODE_MAX = 65_535
@@ -86,7 +88,7 @@ def decode(value: bytes) -> NodeRecord | None:
     """Inverse of `encode`; None if it is no such record (of a later version, perhaps)."""
     try:
         return _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None
 
 

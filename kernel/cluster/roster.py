@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from ..common import feature_levels
-from ..common.errors import Code, KernelError
+from ..common.errors import UNDECODABLE, Code, KernelError
 from ..common.ports import Disk
 from ..log.format.files import read_all, replace_file
 from ..rpc.handshake import Hello
@@ -67,7 +67,7 @@ def read_home(disk: Disk) -> Home | None:
         return None
     try:
         return msgspec.json.decode(content.rstrip(b"\0"), type=Home)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         message = f"{FILE} does not say which store of which cluster this is: {error}"
         raise KernelError(Code.INVALID_ARGUMENT, message) from None
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ..common.errors import UNDECODABLE
 from ..common.ids import RaftGroup
 from .placement.view import Plan
 
@@ -46,7 +47,7 @@ def read(records: Mapping[str, tuple[int, bytes]]) -> tuple[int, dict[int, Short
         return version, {}
     try:
         return version, _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return version, {}
 
 

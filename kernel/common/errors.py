@@ -9,6 +9,13 @@ is a bug.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
+
+import msgspec
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that do not decode: also for text that is no UTF-8, and for what is
+too deep."""
 
 
 class Fault(Enum):

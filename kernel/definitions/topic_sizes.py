@@ -17,7 +17,7 @@ from math import ceil
 import msgspec
 
 from ..api.model import TopicInfo
-from ..common.errors import Code, KernelError
+from ..common.errors import UNDECODABLE, Code, KernelError
 from ..quotas.limits import LimitSet, SizeLimit
 from . import topic_records
 from .sizes import QUEUE, Size, queues_for
@@ -119,7 +119,7 @@ def decode(value: bytes) -> TopicSize | None:
     try:
         size = _decoder.decode(value)
         size.check()
-    except (msgspec.MsgspecError, UnicodeDecodeError, KernelError):
+    except (*UNDECODABLE, KernelError):
         return None
     return size
 

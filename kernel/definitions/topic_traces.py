@@ -17,6 +17,7 @@ import msgspec
 
 from ..api.model import TopicInfo
 from ..api.tracing import TraceMode
+from ..common.errors import UNDECODABLE
 from ..common.ids import TopicId
 from . import topic_records
 
@@ -53,7 +54,7 @@ def decode(value: bytes) -> TopicTraced | None:
     """Inverse of `encode`; None for what cannot be read."""
     try:
         return _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from crc32c import crc32c
 
+from ..common.errors import UNDECODABLE
 from .messages import APPEND, MESSAGE_KINDS, Entry, Membership, RaftMessage, Snapshot
 
 _HEAD = struct.Struct("<BBHIIQQQQQQHHI")
@@ -86,7 +87,7 @@ def decode(payload: bytes) -> Iterator[tuple[int, RaftMessage]]:
     while at < len(payload):
         try:
             group, message, at = _one(payload, at)
-        except (struct.error, msgspec.MsgspecError, IndexError) as error:
+        except (*UNDECODABLE, struct.error, IndexError) as error:
             raise WireError(f"no message: {error}") from None
         yield group, message
 

@@ -18,7 +18,7 @@ from ..api.filters import (
     sql_filter,
 )
 from ..api.model import AttributesMatch
-from ..common.errors import Code, KernelError
+from ..common.errors import UNDECODABLE, Code, KernelError
 
 COMPILED_MAX = 1_024
 """Expressions that a process keeps compiled: a pull comes with its filter each time."""
@@ -75,6 +75,6 @@ def _compiled(packed: Filter) -> MessageFilter:
         return sql_filter(packed.expression)
     try:
         pairs = tuple((name, msgspec.msgpack.decode(value)) for name, value in packed.wanted)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         raise KernelError(Code.INVALID_ARGUMENT, "values of a filter are not msgpack") from None
     return AttributesFilter(pairs, packed.combine)

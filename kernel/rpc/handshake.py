@@ -22,6 +22,7 @@ from hashlib import sha256
 
 import msgspec
 
+from ..common.errors import UNDECODABLE
 from .frame import Frame, RpcError, RpcFrameKind
 
 VERSIONS = (1, 4)
@@ -123,7 +124,7 @@ class Handshake:
     def _hello(self, payload: bytes) -> None:
         try:
             peer = msgspec.msgpack.decode(payload, type=Hello)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise RpcError(f"no hello: {error}") from None
         if len(peer.nonce) != NONCE_BYTES:
             raise RpcError("a hello without a nonce")

@@ -50,7 +50,7 @@ from adapters.definitions import (
     topic_defined,
 )
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, RouterInfo, TopicOptions
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 from kernel.common.limits import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def read(data: bytes, tenants: Mapping[str, str]) -> Foreign | None:
     """
     try:
         document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return None
     if not isinstance(document, dict) or not any(mark in document for mark in _MARKS):
         return None

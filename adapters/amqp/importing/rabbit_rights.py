@@ -20,13 +20,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct, json
 
 from adapters.amqp.importing.name_patterns import is_found, patterns_of, tree_pattern_of
 from adapters.amqp.names import DEFAULT_VIRTUAL_HOST, TREE
 from adapters.definitions import PolicyDefined, UserDefined
 from auth.password_checks.salted_hashes import is_salted, parts_of, salted_fault, spelled
 from auth.policies.policy_rules import parse_rule
+from kernel.common.errors import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -157,7 +158,7 @@ def words_of(policy: PolicyDefined, name: str, virtual_host: str) -> Words | Non
     """What a policy was made of; None: it has been made, or altered, otherwise."""
     try:
         words = json.decode(policy.note, type=Words)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return None
     told: list[str] = []
     rules = words.rules(name, virtual_host, lambda what, _: told.append(what))

@@ -18,6 +18,7 @@ from adapters.amqp.errors import ACCESS_REFUSED, NOT_FOUND, AmqpError
 from auth.policies.policy_rules import Action, ResourceKind, permission
 from auth.principal import DEFAULT_TENANT
 from kernel.api.tracing import ConnectedUser
+from kernel.common.errors import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -211,7 +212,7 @@ class Asked:
         """The body as an object. Raises Refused 400."""
         try:
             found = msgspec.json.decode(self.body or b"{}")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNDECODABLE:
             raise Refused(400, "bad_request", "body is not JSON") from None
         if not isinstance(found, dict):
             raise bad_request("body is no object")

@@ -27,7 +27,7 @@ from kernel.api.moves import (
     MoveTask,
     tasks,
 )
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 
 from .. import error_codes as errors
 from .. import names
@@ -231,7 +231,7 @@ def _read_handle(text: str) -> _Handle:
     try:
         data = base64.b64decode(text[:HANDLE_CHARS_MAX], validate=True)
         return msgspec.json.decode(data, type=_Handle)
-    except (binascii.Error, msgspec.DecodeError, ValueError):
+    except (*UNDECODABLE, binascii.Error, ValueError):
         raise SqsError(
             errors.INVALID_PARAMETER_VALUE, "Value for parameter TaskHandle is invalid."
         ) from None

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from gateway.admin.http.errors import JSON_TYPE
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -46,7 +46,7 @@ async def read_body(request: Request, kind: type[_T], bytes_max: int = BODY_BYTE
         raise KernelError(Code.INVALID_ARGUMENT, text) from None
     try:
         return msgspec.json.decode(b"".join(parts) or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         reason = str(error).replace("`", "")
         raise KernelError(Code.INVALID_ARGUMENT, f"the request cannot be read: {reason}") from None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from gateway.admin.metrics.topic_metrics import SURVEYED_AT_ONCE
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 from kernel.remote.store_questions import ask_stores
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class TotalsElsewhere:
         def heard(answer: bytes) -> None:
             try:
                 told = _answers.decode(answer)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNDECODABLE:
                 message = "its answer cannot be read by this version"
                 raise KernelError(Code.UNAVAILABLE, message) from None
             found[told.process] = told.tenants

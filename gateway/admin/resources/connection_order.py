@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,7 +103,7 @@ def place_of(token: str) -> Place:
     """What `token_of` was made from. Raises KernelError INVALID_ARGUMENT."""
     try:
         return _places.decode(base64.urlsafe_b64decode(token))
-    except (ValueError, msgspec.MsgspecError):
+    except (*UNDECODABLE, ValueError):
         raise not_a_cursor() from None
 
 

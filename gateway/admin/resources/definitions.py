@@ -36,7 +36,7 @@ from gateway.definitions.known import Known
 from gateway.definitions.planning import ChangePlanned, Fault, Plan, plan_of
 from gateway.definitions.things import chosen_kinds
 from gateway.definitions.writing import written
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 from kernel.common.feature_levels import HASHES, TENANTS
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class DefinitionRoutes:
             return foreign.definitions, foreign.unlike
         try:
             document = msgspec.json.decode(body, type=Definitions)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             reason = str(error).replace("`", "")
             message = f"the document cannot be read: {reason}"
             raise KernelError(Code.INVALID_ARGUMENT, message) from None

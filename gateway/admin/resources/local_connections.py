@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from adapters.connections import ChannelShown, ConnectionShown
 from gateway.admin.resources.connection_order import FirstRows, Place, Value
 from gateway.process.slices import Slice
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -138,21 +138,21 @@ class LocalConnections:
     async def _list(self, asked: bytes) -> bytes:
         try:
             listing = _listing.decode(asked)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
         return _encode((await self.rows(listing)).first())
 
     async def _count(self, asked: bytes) -> bytes:
         try:
             counting = _counting.decode(asked)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
         return _encode(await self.totals(counting))
 
     async def _name(self, asked: bytes) -> bytes:
         try:
             naming = _naming.decode(asked)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
         return _encode(await self.named(naming))
 
@@ -262,7 +262,7 @@ def rows_of(answer: bytes) -> list[tuple[Place, ConnectionRow]]:
     """What another gateway has found. Raises KernelError UNAVAILABLE for what is no answer."""
     try:
         return _rows.decode(answer)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         raise _no_answer() from None
 
 
@@ -270,7 +270,7 @@ def named_of(answer: bytes) -> Named:
     """What another gateway says of one connection. Raises KernelError UNAVAILABLE."""
     try:
         return _named.decode(answer)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         raise _no_answer() from None
 
 
@@ -278,7 +278,7 @@ def totals_of(answer: bytes) -> Totals:
     """How many another gateway has. Raises KernelError UNAVAILABLE."""
     try:
         return _totals.decode(answer)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         raise _no_answer() from None
 
 

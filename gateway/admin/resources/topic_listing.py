@@ -18,7 +18,7 @@ import msgspec
 from gateway.admin.metrics.history import figures_of
 from gateway.admin.metrics.topic_metrics import SURVEYED_AT_ONCE
 from gateway.process.slices import Slice
-from kernel.common.errors import Code, KernelError
+from kernel.common.errors import UNDECODABLE, Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,6 +167,6 @@ def _key_of(token: str, column: str) -> Key:
         return 0, token
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(token), type=tuple[int, str])
-    except (ValueError, msgspec.MsgspecError):
+    except (*UNDECODABLE, ValueError):
         message = "after is not the `next` of a page of this order"
         raise KernelError(Code.INVALID_ARGUMENT, message) from None

@@ -24,7 +24,7 @@ from ...broker.index.features import CUT, LARGE
 from ...broker.log_commands import commands, tree_commands
 from ...broker.log_commands.commands import Command
 from ...broker.log_commands.resize_commands import WindowPart
-from ...common.errors import KernelError, error_named
+from ...common.errors import UNDECODABLE, KernelError, error_named
 from ...common.ids import Offset, QueueId, RaftGroup
 from ...common.limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
 from ...requests.leader import Identity, LeaseChanging
@@ -141,7 +141,7 @@ def decode(decoder: msgspec.msgpack.Decoder[_T], payload: bytes | memoryview) ->
     """A message, or the head of one, that is all of these bytes. Raises WireError."""
     try:
         return decoder.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise WireError(str(error)) from None
 
 
@@ -237,7 +237,7 @@ def _control(kind: int, body: bytes) -> commands.Control:
         raise WireError(f"no control command of type {kind}")
     try:
         return commands.decode_control(kind, body)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (*UNDECODABLE, ValueError) as error:
         raise WireError(str(error)) from None
 
 

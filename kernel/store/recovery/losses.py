@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from ...common.errors import UNDECODABLE
 from ...common.ports import Disk
 from ...log.format.files import read_all, replace_file
 from ...log.hard_read import is_unread
@@ -81,7 +82,7 @@ class Losses:
         for name in self._names():
             try:
                 self._known[name] = _decoder.decode(read_all(disk, name) or b"")
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNDECODABLE:
                 continue
             except OSError as error:
                 if not is_unread(error):

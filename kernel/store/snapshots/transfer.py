@@ -31,7 +31,7 @@ import msgspec
 from ...broker.applying.liveness import references
 from ...broker.group_state.state import GroupState
 from ...broker.snapshots.snapshot import load
-from ...common.errors import Code, KernelError
+from ...common.errors import UNDECODABLE, Code, KernelError
 from ...common.ids import RaftGroup
 from ...common.ports import Clock, Disk
 from ...log.errors import FormatError
@@ -178,7 +178,7 @@ async def ask_wall_clock(ask: Ask, node: int) -> int:
     answer = await ask.ask(node, _encode(ReadClock()))
     try:
         return _decode_clock(answer).wall_ms
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise KernelError(Code.INVALID_ARGUMENT, f"no answer: {error}") from None
 
 
@@ -187,7 +187,7 @@ async def plead(ask: Ask, node: int, plea: Plea) -> PleaPart:
     answer = await ask.ask(node, _encode(plea))
     try:
         return _decode_plea(answer)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise KernelError(Code.INVALID_ARGUMENT, f"no answer: {error}") from None
 
 
@@ -233,7 +233,7 @@ class SnapshotSource:
         """Answer another store. Raises KernelError INVALID_ARGUMENT, NOT_FOUND, NOT_LEADER."""
         try:
             asked = _decode_question(question)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise KernelError(Code.INVALID_ARGUMENT, f"no question: {error}") from None
         if isinstance(asked, ReadClock):
             return _encode(ClockPart(self._clock.wall_ms()))

@@ -4,7 +4,7 @@ import pytest
 
 from kernel.common.errors import Code, KernelError
 from kernel.rpc.channel import BULK_BYTES_MAX, HANDSHAKE_MS, PING_MS, SILENT_MS
-from kernel.rpc.frame import FRAGMENT_BYTES
+from kernel.rpc.frame import FRAGMENT_BYTES, RpcFrameKind, encode
 from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import Roles
 from tests.kernel.rpc.pair import Pair, hello
@@ -191,3 +191,16 @@ def test_garbage_closes_the_connection_and_nothing_else() -> None:
     pair = Pair()
     pair.acceptor.receive(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", pair.now_ms)
     assert pair.acceptor.is_closed
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"\x81\xa7cluster\xa2\xff\xfe", b"\x81\xa1x" + b"\x91" * 4_000, b"\xc1", b""],
+    ids=["no UTF-8", "too deep", "no msgpack", "nothing"],
+)
+def test_a_stranger_whose_hello_does_not_decode_is_cut_off(payload: bytes) -> None:
+    pair = Pair()
+    for frame in encode(RpcFrameKind.HELLO, 0, 0, [payload], control=True):
+        pair.acceptor.receive(b"".join(frame), pair.now_ms)
+    assert pair.acceptor.is_closed
+    assert "no hello" in pair.notes[1].closed_for[0]
