@@ -158,13 +158,21 @@ class FairScheduler:
     """Shares out the reading of one process."""
 
     def __init__(
-        self, rounds: WriteRounds, soon: Soon, later: Later, now_us: Callable[[], int]
+        self,
+        rounds: WriteRounds,
+        soon: Soon,
+        later: Later,
+        now_us: Callable[[], int],
+        note_active: Callable[[str], None] = lambda _tenant: None,
     ) -> None:
-        """`soon(action)` calls it in the next turn of the loop, `later(seconds, action)` then."""
+        """`soon(action)` calls it in the next turn of the loop, `later(seconds, action)` then;
+        `note_active` hears the name of the tenant that is `alone`.
+        """
         self._rounds = rounds
         self._soon = soon
         self._later = later
         self._now_us = now_us
+        self._note_active = note_active
         self.alone: TenantShare = NOBODY
         """The only active tenant, which reads as it likes; SEVERAL: reading is shared out."""
         self.strangers = TenantShare("")
@@ -204,11 +212,11 @@ class FairScheduler:
             return self.alone is SEVERAL
         tenant.active_us = now_us
         if self.alone is NOBODY:
-            self.alone = tenant
+            self._leave_alone(tenant)
         elif self.alone is not SEVERAL and self.alone is not tenant:
             # When it has sent last nobody has asked.
             self.alone.active_us = self._looked_us = now_us
-            self.alone = SEVERAL
+            self._leave_alone(SEVERAL)
             self.counts.shared += 1
         return self.alone is SEVERAL
 
@@ -219,9 +227,13 @@ class FairScheduler:
             each for each in self._tenants.values() if each.is_in or each.active_us > oldest_us
         ]
         if len(active) < 2:
-            self.alone = active[0] if active else NOBODY
+            self._leave_alone(active[0] if active else NOBODY)
         if len(self._tenants) > TENANTS_MAX:
             self._tenants = {each.name: each for each in active}
+
+    def _leave_alone(self, tenant: TenantShare) -> None:
+        self.alone = tenant
+        self._note_active(tenant.name)
 
     # --- What comes ------------------------------------------------------------------------
 
@@ -362,7 +374,7 @@ def fair_scheduler_of(client: Client, loop: asyncio.AbstractEventLoop) -> FairSc
     scheduler = _SCHEDULERS.get(client)
     if scheduler is None:
         scheduler = _SCHEDULERS[client] = FairScheduler(
-            client.rounds, loop.call_soon, loop.call_later, _now_us
+            client.rounds, loop.call_soon, loop.call_later, _now_us, client.note_active
         )
     return scheduler
 

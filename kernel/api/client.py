@@ -91,6 +91,11 @@ class Client(Protocol):
     def rounds(self) -> WriteRounds:
         """What was submitted and is not answered, commit by commit: for who shares it out."""
 
+    def note_active(self, tenant: str) -> None:
+        """Which tenant is the only active one of those who share this process, so that its
+        backlogs give way to nobody; empty: none is, "*": several are.
+        """
+
     @property
     def is_tracing(self) -> bool:
         """Whether any topic is traced: who speaks by no session of its own is named only then."""

@@ -35,12 +35,13 @@ from ..requests.leader import Done, Holder, Identity, Leader
 from ..requests.lease_changes import LeaseChanges
 from ..requests.proposer import Proposer
 from ..requests.publish import ProducerBatch
-from ..requests.publisher import MemoryLog, Publisher
+from ..requests.publisher import Publisher
 from ..requests.request_pipeline import Attempt
 from ..requests.session import LocalSession
 from ..requests.sessions import Sessions
 from ..routing.lookups import Lookups
 from ..routing.topology import Topology
+from ..store.transient import TransientGroup
 from ..transactions.cross_group import CrossGroupTransaction
 from ..transactions.transactor import Transactor
 
@@ -49,7 +50,7 @@ class BaseClient(Lookups, ABC):
     """The common half of `client.Client`."""
 
     def __init__(
-        self, topology: Topology, transient_log: MemoryLog, clock: Clock, random: Random
+        self, topology: Topology, transient: TransientGroup, clock: Clock, random: Random
     ) -> None:
         super().__init__(topology)
         self.clock = clock
@@ -63,7 +64,8 @@ class BaseClient(Lookups, ABC):
         self.next_uid = UUID_VARIANT
         self._sequence = 0
         self.trace = ClientTrace(TraceBuffer(), clock.wall_ms)
-        self.publisher = Publisher(self, transient_log, clock, self._loop, self.trace)
+        self.publisher = Publisher(self, transient.log, clock, self._loop, self.trace)
+        self._scheduler = transient.scheduler
         topology.resized = self._topic_resized
         self.proposer = Proposer(self.next_identity, self.send_to)
         self.leases = LeaseChanges(self.proposer)
@@ -85,6 +87,10 @@ class BaseClient(Lookups, ABC):
     def rounds(self) -> WriteRounds:
         """What was published and is not answered, commit by commit."""
         return self.publisher.rounds
+
+    def note_active(self, tenant: str) -> None:
+        """See `client.Client`."""
+        self._scheduler.alone = tenant
 
     def _topic_resized(self, before: TopicInfo | None, after: TopicInfo | None) -> None:
         """A topic that was resized is known, has changed or is gone."""

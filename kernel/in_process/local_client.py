@@ -101,7 +101,7 @@ class LocalClient(BaseClient):
     accepting: bool = True
 
     def __init__(self, store: Store, clock: Clock, random: Random) -> None:
-        super().__init__(Topology(store.home_groups), store.transient_log, clock, random)
+        super().__init__(Topology(store.home_groups), store.transient_group, clock, random)
         self._store = store
         self.origins: Origins = store.origins
         self.is_draining = False

@@ -91,7 +91,7 @@ class ClusterClient(BaseClient):
         relay: Relay[Replica] = Relay()
         transient = TransientGroup(asyncio.get_running_loop(), clock, relay, origins)
         homes = home_groups(groups)
-        super().__init__(Topology(homes), transient.log, clock, random)
+        super().__init__(Topology(homes), transient, clock, random)
         self.leaders = leaders
         self.groups = list(groups)
         self.home_groups = homes

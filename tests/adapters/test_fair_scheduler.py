@@ -54,7 +54,10 @@ class Desk:
         self.rounds = WriteRounds()
         self.soon: list[Callable[[], None]] = []
         self.later: list[tuple[float, Timer]] = []
-        self.turns = FairScheduler(self.rounds, self.soon.append, self._later, lambda: self.us)
+        self.active: list[str] = []
+        self.turns = FairScheduler(
+            self.rounds, self.soon.append, self._later, lambda: self.us, self.active.append
+        )
         self.memory = GatewayMemory(Clock())
 
     def _later(self, seconds: float, action: Callable[[], None]) -> asyncio.TimerHandle:
@@ -215,6 +218,17 @@ def test_a_tenant_that_comes_back_after_a_calm_is_one_of_several_again(desk: Des
     assert desk.turns.alone is desk.turns.tenant("other")
     one.data_received(b"x")
     assert desk.turns.is_shared
+
+
+def test_the_kernel_hears_which_tenant_is_alone(desk: Desk) -> None:
+    """Its backlogs give way to nobody then."""
+    one, other = desk.shared()
+    assert desk.active == ["one", "*"]
+    desk.us += (ACTIVE_MS + 1) * 1_000
+    other.data_received(b"x")
+    assert desk.active == ["one", "*", "", "other"]
+    one.data_received(b"x")
+    assert desk.active[4:] == ["*"]
 
 
 def test_when_nobody_has_sent_for_long_the_next_one_is_alone(desk: Desk) -> None:

@@ -86,6 +86,7 @@ async def backlog(peer: Peer, name: str, options: TopicOptions = PLAIN) -> Recor
 @simulated()
 async def test_who_wants_little_is_served_between_the_parts_of_a_backlog(world: World) -> None:
     peer = world.peer()
+    world.client.note_active("*")
     deep, other = await backlog(peer, "deep"), await backlog(peer, "other")
     little = await backlog(peer, "little")
     for each, messages in ((deep, 2_000), (other, 2_000), (little, 5)):
@@ -109,6 +110,7 @@ async def test_who_wants_little_is_served_between_the_parts_of_a_backlog(world: 
 @pytest.mark.parametrize("consumers", [1, 2])
 async def test_who_has_little_credit_waits_for_no_turn(world: World, consumers: int) -> None:
     peer = world.peer()
+    world.client.note_active("*")
     little = await backlog(peer, "little")
     for _ in range(consumers - 1):
         peer.attach(await peer.topic("little"), credit=0)
@@ -125,10 +127,24 @@ async def test_who_has_little_credit_waits_for_no_turn(world: World, consumers: 
 
 
 @simulated()
+@pytest.mark.parametrize("active", ["", DEFAULT_TENANT])
+async def test_a_backlog_alone_gives_way_to_nobody(world: World, active: str) -> None:
+    peer = world.peer()
+    world.client.note_active(active)
+    for each in (await backlog(peer, "deep"), await backlog(peer, "other")):
+        each.grant(BACKLOG)
+        await each.wait_for(1)
+        assert len(each.got) == BACKLOG
+    assert world.opened.store.scheduler.put_offs == 0
+
+
+@simulated()
 async def test_a_queue_that_goes_while_it_waits_for_its_turn_is_left_alone(world: World) -> None:
     peer = world.peer()
+    world.client.note_active("another")
     deep = await backlog(peer, "deep")
     deep.grant(2_000)
+    await deep.wait_for(PART_MESSAGES)
     await world.client.administer(DeleteTopic(DEFAULT_TENANT, "deep"))
     assert deep.error is not None
     assert deep.error.code is Code.NOT_FOUND
@@ -147,6 +163,7 @@ async def test_nothing_is_dropped_that_somebody_has_credit_for(
     world: World, options: TopicOptions
 ) -> None:
     peer = world.peer()
+    world.client.note_active("*")
     topic = await peer.topic("short", options)
     recorder = peer.attach(topic, credit=BACKLOG)
     await peer.publish(topic, *[Draft(b"%d" % at) for at in range(BACKLOG)])

@@ -162,6 +162,9 @@ class HostileClient:
     def rounds(self) -> WriteRounds:
         return self.local.rounds
 
+    def note_active(self, tenant: str) -> None:
+        self.local.note_active(tenant)
+
     def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
         found = self.local.records(prefix)
         return {key: (version, bytes(bytearray(value))) for key, (version, value) in found.items()}

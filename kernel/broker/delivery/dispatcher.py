@@ -423,7 +423,8 @@ class Dispatcher:
                 pass
         finally:
             self._pumping = False
-        scheduler.took(most - self._part_left)
+        if may_wait:
+            scheduler.took(most - self._part_left)
         if self._part_left <= 0:
             self.put_off()
         self._flush()
@@ -434,12 +435,12 @@ class Dispatcher:
 
     @property
     def _may_wait(self) -> bool:
-        """Whether what is ready may be handed out in parts. A pull is answered with what it gets at
-        once; and where too many or too old messages are dropped, those that somebody has credit for
-        are not.
+        """Whether what is ready is handed out in parts: another tenant is active. But a pull is
+        answered with what it gets at once; and where too many or too old messages are dropped,
+        those that somebody has credit for are not.
         """
         has_pulls, index = len(self.consumers) > self.consumer_count, self.queue.index
-        return not (
+        return self._scheduler.alone not in {"", self.queue.topic.tenant} and not (
             has_pulls
             or self._sole_consumer.is_limited
             or index.ttls

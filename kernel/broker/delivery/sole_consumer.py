@@ -91,7 +91,7 @@ class SoleConsumer:
         dispatcher, progress, ready = self._dispatcher, self._progress, self._ready
         pool = only.pool
         scheduler, part_left = self._scheduler, ALL
-        if not self.is_limited:
+        if scheduler.alone and scheduler.alone != self._topic.tenant and not self.is_limited:
             part_left = scheduler.part
             if scheduler.is_taken and pool.left > scheduler.few < ready.count:
                 dispatcher.put_off()
@@ -138,7 +138,7 @@ class SoleConsumer:
             if part_left <= 0:
                 dispatcher.put_off()
                 is_done = True
-            if len(handed.offsets) > scheduler.few:
+            if part_left < ALL:
                 scheduler.took(len(handed.offsets))
             counts = self._counts
             counts.handed_out(handed.slots, None)

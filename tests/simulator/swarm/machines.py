@@ -183,6 +183,7 @@ class Machine(Computer):
         self._diagnose(opened)
         opened.store.awaits_claims = True
         if self.number % 2:
+            opened.client.note_active("*")
             opened.store.scheduler.part, opened.store.scheduler.few = 3, 1
         births = run.newborn.started(self)
         opened.store.consensus.leaders_changed = lambda: self._await_claims(opened)
