@@ -40,8 +40,9 @@ class WireProtocol(Protocol):
 def select(request: HttpRequest) -> WireProtocol:
     """The protocol of a request. Never fails: what is neither is answered as Query."""
     if request.header(TARGET_HEADER) is not None:
+        # Of a form with a target, or of JSON that curl or urllib calls a form, the body says which.
         content_type = request.header(b"content-type") or b""
-        if not content_type.startswith(FORM_CONTENT_TYPE):
+        if not content_type.startswith(FORM_CONTENT_TYPE) or request.body.startswith(b"{"):
             return JSON
     if JSON_CONTENT_TYPE in (request.header(b"accept") or b""):
         return QUERY_JSON

@@ -23,7 +23,6 @@ from auth.errors import AuthError
 from auth.private_files.files import read_private, replace_private
 from gateway.commands.common.output import CommandError, ExitCode
 from gateway.commands.common.values import NONE
-from kernel.common.errors import UNDECODABLE
 
 CONTEXTS_MAX: Final = 200
 """Far from what a private file may hold (`FILE_BYTES_MAX`)."""
@@ -62,7 +61,7 @@ def read_contexts() -> Contexts:
         return msgspec.json.decode(read_private(file), type=Contexts)
     except FileNotFoundError:
         return Contexts()
-    except (*UNDECODABLE, AuthError, OSError) as error:
+    except (AuthError, OSError, ValueError, RecursionError) as error:
         raise CommandError(f"{file} cannot be read: {error}") from error
 
 

@@ -297,4 +297,7 @@ def test_a_form_is_query_whatever_target_stands_beside_it() -> None:
         (b"x-amz-target", b"AmazonSQSv20121105.ListQueues"),
         (b"content-type", b"application/x-www-form-urlencoded;charset=utf-8"),
     ]
-    assert wire.select(HttpRequest("POST", b"/", b"", headers, b"")) is QUERY_XML
+    form = HttpRequest("POST", b"/", b"", headers, b"Action=ListQueues")
+    assert wire.select(form) is QUERY_XML
+    unlabelled = HttpRequest("POST", b"/", b"", headers, b"{}")
+    assert wire.select(unlabelled) is JSON, "as curl sends it if it is not told otherwise"
