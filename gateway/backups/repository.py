@@ -7,11 +7,14 @@ is removed: by whoever makes it, or by who comes next if that was killed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import os
 import shutil
-from typing import TYPE_CHECKING
+from fcntl import F_GETFL, F_SETFL, fcntl
+from mmap import PAGESIZE, mmap
+from typing import TYPE_CHECKING, Self
 
 from gateway.backups.manifest import Backup, BackupError, BackupFile, decode, encode
 from gateway.process.data_lock import DataDirectoryInUse, lock_data_directory
@@ -26,6 +29,9 @@ COPIED_BYTES = 256 * 1024
 """Of a file at once, and between two pauses."""
 
 TAIL_BYTES = 64 * 1024
+
+_DIRECT = getattr(os, "O_DIRECT", 0)
+"""Linux's; elsewhere every piece is synced."""
 
 OBJECTS = "objects"
 UNFINISHED = "unfinished"
@@ -135,18 +141,15 @@ class Repository:
         temporary = unfinished / "new"
         digest, left = hashlib.sha256(), length
         tail = b""
-        with source.open("rb") as file, temporary.open("wb") as copy:
-            while left and (chunk := file.read(min(left, COPIED_BYTES))):
-                digest.update(chunk)
-                copy.write(chunk)
-                left -= len(chunk)
+        with source.open("rb", buffering=0) as file, Copy(temporary) as copy:
+            while left and (count := file.readinto(copy.piece[: min(left, COPIED_BYTES)])):
+                piece = copy.piece[:count]
+                digest.update(piece)
+                copy.write(count)
+                left -= count
                 touch()
-                tail = (tail + chunk)[-TAIL_BYTES:]
-                copy.flush()
-                # Written out at once, or what the node syncs would wait behind all of it.
-                os.fdatasync(copy.fileno())
+                tail = (tail + bytes(piece[-TAIL_BYTES:]))[-TAIL_BYTES:]
                 self._pause()
-            os.fsync(copy.fileno())
         if left:
             raise BackupError(f"{name} is cut short: {left} bytes are missing")
         sha256 = digest.hexdigest()
@@ -163,18 +166,76 @@ class Repository:
         """Have a backup count, now that all of its files are there."""
         parents = {self.directory / OBJECTS}
         unfinished = self.directory / UNFINISHED
-        for path in list(unfinished.iterdir()) if unfinished.exists() else ():
+        added = list(unfinished.iterdir()) if unfinished.exists() else []
+        temporary = self.directory / BACKUPS / "new.tmp"
+        temporary.write_bytes(encode(backup))
+        temporary.chmod(0o600)
+        # One after the other: a file system that keeps a journal writes it at the first, for all of
+        # them. The node would wait at each that is synced by itself.
+        for path in (*added, temporary):
+            sync(path)
+        for path in added:
             there = self.path_of(path.name)
             there.parent.mkdir(mode=PRIVATE, exist_ok=True)
             path.rename(there)
             parents.add(there.parent)
         for each in parents:
-            sync_directory(each)
+            sync(each)
         name = f"{backup.number:06d}-{backup.id}.json"
-        temporary = self.directory / BACKUPS / "new.tmp"
-        write_synced(temporary, encode(backup))
         temporary.rename(self.directory / BACKUPS / name)
-        sync_directory(self.directory / BACKUPS)
+        sync(self.directory / BACKUPS)
+
+
+class Copy:
+    """A new file that is written piece by piece, each at once: what the node syncs meanwhile would
+    wait behind all that is only in memory. Past the page cache, where the file system can do that
+    (O_DIRECT): to sync each piece has the file system write its journal, and the node waits for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            self._file = os.open(path, flags | _DIRECT, 0o600)
+            self._is_direct = _DIRECT != 0
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._file = os.open(path, flags, 0o600)
+            self._is_direct = False
+        self._length = 0
+        self._memory = mmap(-1, COPIED_BYTES)
+        self.piece = memoryview(self._memory)
+        """Where the next piece is to be: on a page, as O_DIRECT asks for."""
+
+    def write(self, count: int) -> None:
+        """Append the first `count` bytes of `piece`. OSError."""
+        self._length += count
+        # The last one as whole pages, of which what is too much is cut off.
+        more = -count % PAGESIZE if self._is_direct else 0
+        left = self.piece[: count + more]
+        while left:
+            try:
+                left = left[os.write(self._file, left) :]
+            except OSError as error:
+                if error.errno != errno.EINVAL or not self._is_direct:
+                    raise
+                self._stop_direct()
+        if more:
+            self._stop_direct()
+            os.ftruncate(self._file, self._length)
+            os.lseek(self._file, self._length, os.SEEK_SET)
+        elif not self._is_direct:
+            os.fdatasync(self._file)
+
+    def _stop_direct(self) -> None:
+        fcntl(self._file, F_SETFL, fcntl(self._file, F_GETFL) & ~_DIRECT)
+        self._is_direct = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
 
 
 def tail_of(path: Path, length: int) -> str:
@@ -193,8 +254,8 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_directory(path: Path) -> None:
-    """Bring the names in a directory to the disk."""
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from gateway.backups.creating import ARCHIVE, RESTORED
 from gateway.backups.manifest import BackupError, not_understood
-from gateway.backups.repository import COPIED_BYTES, PRIVATE, sync_directory, write_synced
+from gateway.backups.repository import COPIED_BYTES, PRIVATE, sync, write_synced
 from gateway.process.data_lock import LOCK_FILE, DataDirectoryInUse, lock_data_directory
 from gateway.process.running import RESTORING_FILE
 from kernel.cluster.roster import Restored, read_home, write_home
@@ -80,11 +80,11 @@ def restore(
         elif backup.cut is not UNSET:
             _join_restored(DirectoryDisk(data), timeline, elsewhere)
         for directory in {(data / each.name).parent for each in backup.files} | {data}:
-            sync_directory(directory)
+            sync(directory)
         _restore(repository, last, data)
-        sync_directory(data)
+        sync(data)
         (data / RESTORING_FILE).unlink()
-        sync_directory(data)
+        sync(data)
     finally:
         lock.release()
 
@@ -97,7 +97,7 @@ def _begin(data: Path) -> None:
     for path in (data / name for name in left):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     write_synced(data / RESTORING_FILE, b"")
-    sync_directory(data)
+    sync(data)
 
 
 def _join_restored(disk: DirectoryDisk, timeline: str, elsewhere: Mapping[int, Address]) -> None:

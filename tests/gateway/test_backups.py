@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -18,7 +20,7 @@ import pika
 import pytest
 
 import gateway.cli
-from gateway.backups.repository import Repository
+from gateway.backups.repository import COPIED_BYTES, Repository
 from gateway.commands.common.output import ExitCode
 from kernel.common.feature_levels import LATEST
 from tests.gateway.cluster import until
@@ -259,7 +261,7 @@ def test_a_backup_is_elsewhere_and_an_older_build_refuses_that_of_a_newer_one(
     with serving(data) as node:  # one that is new has all features on, in its log at first
         inside = weir("backup", "create", str(data / "kept"), "--data", str(data))
         assert (inside.code, "is in the data directory" in inside.err) == (1, True), inside
-        assert not os.listdir(data / "pinned")
+        until(lambda: not os.listdir(data / "pinned"), "nothing is pinned")
         backup = told(weir("backup", "create", kept, "--data", str(data), "-o", "json"))
         assert node.terminate() == 0
     assert Repository(tmp_path / "kept").backups()[0].level == LATEST
@@ -339,3 +341,23 @@ def test_a_full_disk_and_a_killed_command_leave_nothing_and_the_next_backup_is_m
         assert str(small_disk / "data") in full.err
     code, said = refused(small_disk / "data")
     assert (code, "restoring it did not end" in said) == (1, True), said
+
+
+@pytest.mark.parametrize("length", [0, 1, 4_096, COPIED_BYTES, COPIED_BYTES + 1, 3 * COPIED_BYTES])
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_a_copy_is_what_was_read_of_whatever_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, *, is_direct: bool
+) -> None:
+    """Also on a file system that writes nothing past the page cache."""
+    if not is_direct:
+        monkeypatch.setattr("gateway.backups.repository._DIRECT", 0)
+    content = random.Random(length).randbytes(length)
+    source = tmp_path / "source"
+    source.write_bytes(content + b"behind")
+    (tmp_path / "backups").mkdir()
+    repository = Repository(tmp_path / "backups")
+    made = repository.add(source, "segment", length, length)
+    (copied,) = (tmp_path / "backups" / "unfinished").iterdir()
+    assert copied.read_bytes() == content
+    assert made.sha256 == copied.name == hashlib.sha256(content).hexdigest()
+    assert made.tail == hashlib.sha256(content[-64 * 1024 :]).hexdigest()
