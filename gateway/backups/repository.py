@@ -168,11 +168,10 @@ class Repository:
         unfinished = self.directory / UNFINISHED
         added = list(unfinished.iterdir()) if unfinished.exists() else []
         temporary = self.directory / BACKUPS / "new.tmp"
-        temporary.write_bytes(encode(backup))
-        temporary.chmod(0o600)
         # One after the other: a file system that keeps a journal writes it at the first, for all of
         # them. The node would wait at each that is synced by itself.
-        for path in (*added, temporary):
+        write_synced(temporary, encode(backup))
+        for path in added:
             sync(path)
         for path in added:
             there = self.path_of(path.name)
@@ -203,8 +202,7 @@ class Copy:
             self._file = os.open(path, flags, 0o600)
             self._is_direct = False
         self._length = 0
-        self._memory = mmap(-1, COPIED_BYTES)
-        self.piece = memoryview(self._memory)
+        self.piece = memoryview(mmap(-1, COPIED_BYTES))
         """Where the next piece is to be: on a page, as O_DIRECT asks for."""
 
     def write(self, count: int) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,6 +60,15 @@ class Ran:
         return json.loads(self.out)
 
 
+def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ran:
+    """Run the command line in this process."""
+    with pytest.raises(SystemExit) as left:
+        gateway.cli.main(arguments)
+    captured = capsys.readouterr()
+    assert isinstance(left.value.code, int)
+    return Ran(left.value.code, captured.out, captured.err)
+
+
 @pytest.fixture
 def weir(
     node: Process, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -69,11 +79,4 @@ def weir(
             monkeypatch.delenv(name)
     monkeypatch.setenv("WEIR_NODE__DATA", str(node.data))
 
-    def run(*arguments: str) -> Ran:
-        with pytest.raises(SystemExit) as left:
-            gateway.cli.main(arguments)
-        captured = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return Ran(left.value.code, captured.out, captured.err)
-
-    return run
+    return partial(ran, capsys)

@@ -14,6 +14,7 @@ from tests.gateway.cluster import STORES, Cluster, until
 from tests.gateway.test_backups import DURABLE, drained, told, weir
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.gateway.serving import Process
@@ -48,8 +49,11 @@ class Load:
                 self.confirmed += 1
 
 
-def cluster_of_three(folder: Path, stack: ExitStack) -> tuple[Cluster, Process]:
-    cluster = Cluster(folder, stack, ["node.cluster.replicas=3"])
+def cluster_of_three(
+    folder: Path, stack: ExitStack, stores: Sequence[int] = STORES
+) -> tuple[Cluster, Process]:
+    """Three stores and a gateway; `stores`: all that there will be."""
+    cluster = Cluster(folder, stack, ["node.cluster.replicas=3"], stores=stores)
     cluster.found()
     for number in STORES:
         cluster.start_store(number)

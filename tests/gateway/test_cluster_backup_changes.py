@@ -18,6 +18,7 @@ import pytest
 from metering.schema.manifest import forked_epochs, sequence_gaps
 from tests.gateway.cluster import STORES, Cluster, until
 from tests.gateway.test_backups import DURABLE, drained, told, weir
+from tests.gateway.test_cluster_backup import cluster_of_three
 from tests.gateway.test_cluster_backup_bill import exported, published
 from tests.metering.served.reading import entries_of
 from tests.sqs_client import sqs_client
@@ -273,16 +274,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kept]]:
     root = tmp_path_factory.mktemp("changes")
     found: dict[str, Kept] = {}
     with ExitStack() as stack:
-        cluster = Cluster(root / "lost", stack, ["node.cluster.replicas=3"], stores=ALL)
-        cluster.found()
-        for number in STORES:
-            cluster.start_store(number)
-        gateway = cluster.start_gateway("g")
-        for store in cluster.stores.values():
-            store.serves()
-        for number in STORES[1:]:
-            cluster.join(number)
-        prepared(gateway.serves())
+        cluster, gateway = cluster_of_three(root / "lost", stack, ALL)
+        prepared(gateway)
         load, changes = Load(gateway), Changes(cluster, gateway)
         load.start()
 

@@ -12,16 +12,16 @@ import ssl
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
 
-import gateway.cli
 from gateway.commands.common import api, reaching
 from gateway.commands.common.output import ExitCode
 from tests.certificates import Authority
-from tests.gateway.conftest import Ran
+from tests.gateway.conftest import Ran, ran
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,14 +44,7 @@ def weir(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> Ran:
-        with pytest.raises(SystemExit) as left:
-            gateway.cli.main(arguments)
-        captured = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return Ran(left.value.code, captured.out, captured.err)
-
-    return run
+    return partial(ran, capsys)
 
 
 def said(ran: Ran) -> str:

@@ -5,7 +5,8 @@ all that this turn has for others waits meanwhile. So while another tenant is ac
 out one part. Who comes besides and has but a few messages gets them; who has more waits for a turn
 of its own, a tenant after the other.
 
-Sans-I/O: what is the turn's is asked for with `soon`.
+Who waits is once in here, so that no more wait than there are queues with consumers. Sans-I/O: a
+later turn is asked for with `soon`.
 """
 
 from __future__ import annotations

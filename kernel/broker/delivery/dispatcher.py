@@ -410,20 +410,20 @@ class Dispatcher:
         self._sole_consumer.look(self.consumers)
 
     def _pump(self) -> None:
-        may_wait = self._may_wait
+        in_parts = self._goes_in_parts
         scheduler = self._scheduler
-        if may_wait and scheduler.is_taken and self._has_many(scheduler.few):
+        if in_parts and scheduler.is_taken and self._has_many(scheduler.few):
             self.put_off()
             return
         self._pumping = True
         dispatch_rounds: dict[DispatchedConsumer, DispatchRound] = {}
-        most = self._part_left = scheduler.part if may_wait else ALL
+        most = self._part_left = scheduler.part if in_parts else ALL
         try:
             while self._part_left > 0 and self._pump_once(dispatch_rounds):
                 pass
         finally:
             self._pumping = False
-        if may_wait:
+        if in_parts:
             scheduler.took(most - self._part_left)
         if self._part_left <= 0:
             self.put_off()
@@ -434,13 +434,16 @@ class Dispatcher:
         return self.ready_count > few and sum(each.credit for each in self.consumers) > few
 
     @property
-    def _may_wait(self) -> bool:
+    def _goes_in_parts(self) -> bool:
         """Whether what is ready is handed out in parts: another tenant is active. But a pull is
         answered with what it gets at once; and where too many or too old messages are dropped,
         those that somebody has credit for are not.
         """
         has_pulls, index = len(self.consumers) > self.consumer_count, self.queue.index
-        return self._scheduler.alone not in {"", self.queue.topic.tenant} and not (
+        alone = self._scheduler.alone
+        if not alone or alone == self.queue.topic.tenant:
+            return False
+        return not (
             has_pulls
             or self._sole_consumer.is_limited
             or index.ttls

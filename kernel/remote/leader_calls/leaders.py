@@ -127,8 +127,7 @@ class RemoteLeaders:
         self._closing: list[asyncio.Task[None]] = []
         self._started = False
         self._channels: dict[int, Channel] = {}
-        self._asking: set[Channel] = set()
-        self._asking_addresses: set[Channel] = set()
+        self._asking: set[tuple[Channel, int]] = set()
         self._leaders: dict[RaftGroup, RemoteLeader] = {}
         self.table = Leaders(self._leader_changed)
         self._sections = Sections()
@@ -281,43 +280,36 @@ class RemoteLeaders:
             self._ask_who_leads(each)
 
     def _ask_who_leads(self, channel: Channel) -> None:
-        if channel in self._asking or not channel.is_open:
+        self._ask_store(channel, calls.WHO_LEADS, partial(self.told, channel, calls.STANDINGS))
+
+    def _ask_store(self, channel: Channel, method: int, heard: Callable[[bytes], object]) -> None:
+        """Ask one store something, unless it is being asked that. No answer is none: it is asked
+        the next time, or is of an older build.
+        """
+        key = channel, method
+        if key in self._asking or not channel.is_open:
             return
 
         def answered(answer: bytes | KernelError) -> None:
-            self._asking.discard(channel)
+            self._asking.discard(key)
             if not isinstance(answer, KernelError):
-                self.told(channel, calls.STANDINGS, answer)
+                heard(answer)
 
         try:
-            channel.call(calls.WHO_LEADS, (), answered, QUESTION_TRY_MS)
+            channel.call(method, (), answered, QUESTION_TRY_MS)
         except KernelError:
-            return  # too much is waiting for it: it is asked the next time
-        self._asking.add(channel)
+            return  # too much is waiting for it
+        self._asking.add(key)
 
-    def _ask_addresses(self, channel: Channel) -> None:
-        """Have the stores dialled that this one knows and that are not connected."""
-        if channel in self._asking_addresses or not channel.is_open:
-            return
-
-        def answered(answer: bytes | KernelError) -> None:
-            self._asking_addresses.discard(channel)
-            if isinstance(answer, KernelError):
-                return  # an older build, say
-            try:
-                told = wire.decode_addresses(answer)
-            except wire.WireError as error:
-                channel.close(str(error))
-                return
-            for each in told:
-                if each.node not in self._channels:
-                    self._dial(each.node, (each.host, each.port))
-
+    def _heard_addresses(self, payload: bytes) -> None:
+        """A store has said where all are: those that are not connected are dialled there."""
         try:
-            channel.call(calls.ADDRESSES, (), answered, QUESTION_TRY_MS)
-        except KernelError:
-            return  # too much is waiting for it: it is asked the next time
-        self._asking_addresses.add(channel)
+            told = wire.decode_addresses(payload)
+        except wire.WireError as error:
+            raise RpcError(str(error)) from None
+        for each in told:
+            if each.node not in self._channels:
+                self._dial(each.node, (each.host, each.port))
 
     # --- Questions --------------------------------------------------------------------------
 
@@ -440,8 +432,7 @@ class RemoteLeaders:
 
     def closed(self, channel: Channel, reason: str) -> None:
         """It cannot be reached any more: what it leads, others may soon lead."""
-        self._asking.discard(channel)
-        self._asking_addresses.discard(channel)
+        self._asking -= {(channel, calls.WHO_LEADS), (channel, calls.ADDRESSES)}
         for node, known in list(self._channels.items()):
             if known is channel:
                 del self._channels[node]
@@ -463,7 +454,7 @@ class RemoteLeaders:
         for each in standings:
             self.table.told(each.group, each.term, each.node)
         if not {each.node for each in standings} <= {0, *self._channels}:
-            self._ask_addresses(channel)
+            self._ask_store(channel, calls.ADDRESSES, self._heard_addresses)
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         """A store asks something of a section."""
